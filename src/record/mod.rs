@@ -1,0 +1,13 @@
+//! Plain stored data: what was asked, what was tried, how it went. No behaviour beyond small queries; imports nothing.
+
+mod attempt;
+mod coord;
+mod experience;
+mod score;
+mod task;
+
+pub use attempt::{Attempt, AttemptRecord, Ending, Usage, Vote};
+pub use coord::Coord;
+pub use experience::{Experience, Feedback};
+pub use score::Score;
+pub use task::{Message, Reference, ReplyFormat, Role, Task, TaskId, TaskView};
