@@ -1,0 +1,6 @@
+//! One agent at one task: recall, build the prompts, ask, act, until the world is done.
+
+pub mod attempt;
+pub mod prompt;
+
+pub use attempt::{Agent, Work, attempt};
