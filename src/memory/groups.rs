@@ -45,6 +45,10 @@ impl MemoryMethod for Groups {
         ensure!(options.groups > 0 && options.size > 0, "memory `groups`: `groups` and `size` must be at least 1");
         Ok(Box::new(Deck { options, state: Vec::new() }))
     }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
 }
 
 struct Deck {
@@ -68,7 +72,7 @@ impl Memory for Deck {
     }
 
     fn learn(&mut self, experience: &Experience, _handles: &Handles<'_>) -> anyhow::Result<()> {
-        self.state.extend(success::Success::of(experience)?);
+        self.state.extend(success::Success::of(experience));
         Ok(())
     }
 

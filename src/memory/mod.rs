@@ -101,6 +101,11 @@ pub trait MemoryMethod: Registered + Sync {
     fn needs_embedder(&self) -> bool {
         false
     }
+
+    /// Whether it needs to be told what was right.
+    fn needs_feedback(&self) -> bool {
+        false
+    }
 }
 
 /// Every memory method, by name.

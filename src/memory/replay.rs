@@ -44,6 +44,10 @@ impl MemoryMethod for Replay {
         ensure!(options.n > 0, "memory `replay`: `n` must be at least 1, found 0 (use memory `none`)");
         Ok(Box::new(Queue { options, state: VecDeque::new() }))
     }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
 }
 
 struct Queue {
@@ -64,7 +68,7 @@ impl Memory for Queue {
     }
 
     fn learn(&mut self, experience: &Experience, _handles: &Handles<'_>) -> anyhow::Result<()> {
-        if let Some(success) = success::Success::of(experience)? {
+        if let Some(success) = success::Success::of(experience) {
             self.state.push_back(success);
             while self.state.len() > self.options.n {
                 self.state.pop_front();

@@ -1,7 +1,6 @@
 //! What the two LifelongAgentBench memories keep of an attempt: a finished and correct one, cut where a model starts
 //! to invent the user's next turn.
 
-use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::Block;
@@ -21,16 +20,11 @@ pub(super) struct Success {
 }
 
 impl Success {
-    /// The success in an experience, `None` when it was not finished or not correct.
-    ///
-    /// # Errors
-    /// When the run withholds feedback: these methods cannot work without knowing what succeeded.
-    pub fn of(experience: &Experience) -> anyhow::Result<Option<Success>> {
-        let Some(is_correct) = experience.feedback.is_correct() else {
-            bail!("replay keeps successes, so it needs to be told what succeeded: set `feedback = \"correct\"`");
-        };
-        if !(is_correct && experience.is_finished) {
-            return Ok(None);
+    /// The success in an experience, `None` when it was not finished, not correct, or could not be graded.
+    pub fn of(experience: &Experience) -> Option<Success> {
+        let is_success = experience.is_finished && experience.feedback.is_correct() == Some(true);
+        if !is_success {
+            return None;
         }
         let transcript = experience
             .turns
@@ -41,7 +35,7 @@ impl Success {
             })
             .collect::<Vec<_>>()
             .join("\n");
-        Ok(Some(Success { task: experience.task.clone(), transcript, position: experience.position }))
+        Some(Success { task: experience.task.clone(), transcript, position: experience.position })
     }
 
     /// Newer successes score higher, so a short budget drops the oldest first.
