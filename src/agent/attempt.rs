@@ -4,9 +4,9 @@ use anyhow::Context as _;
 
 use super::prompt;
 use crate::engine::generate::Generate;
-use crate::engine::request::Finish;
+use crate::engine::request::{Completion, Finish};
 use crate::engine::sampling::Sampling;
-use crate::environment::{self, Outcome};
+use crate::environment::{self, Action, Outcome};
 use crate::memory::{Handles, Memory};
 use crate::policy::{Chosen, Policy, Turn};
 use crate::record::{Attempt, Ending, Message, Role, TaskView, Usage};
@@ -89,11 +89,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
         match world.act(environment.action(task, &completion.text))? {
             Outcome::Done { answer, ending } => {
                 attempt.answer = answer;
-                attempt.ending = match completion.finish {
-                    Finish::Length if ending == Ending::Finished => Ending::TokenLimit,
-                    Finish::Context => Ending::ContextLimit,
-                    _ => ending,
-                };
+                attempt.ending = ending_of(&completion, ending);
                 return Ok(attempt);
             }
             Outcome::Observation(text) => {
@@ -109,4 +105,45 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
         }
     }
     Ok(attempt)
+}
+
+/// The attempt at a single-turn task that a completion is, when the prompt was built and sent elsewhere.
+pub fn single_turn(task: &TaskView, prompt: &[Message], completion: &Completion) -> Attempt {
+    let (answer, ending) = match environment::for_format(&task.reply_format).action(task, &completion.text) {
+        Action::Answer(answer) => (Some(answer), Ending::Finished),
+        Action::Invalid { .. } => (None, Ending::InvalidAction),
+    };
+    let mut turns = prompt.to_vec();
+    turns.push(Message::new(Role::Assistant, completion.text.as_str()));
+    Attempt {
+        turns,
+        answer,
+        ending: ending_of(completion, ending),
+        usage: completion.usage.into(),
+        recalled: Vec::new(),
+        dropped_memories: 0,
+        votes: Vec::new(),
+    }
+}
+
+/// The attempt that could not be made because the prompt and the longest reply do not fit the model's context.
+pub fn over_context(prompt: &[Message]) -> Attempt {
+    Attempt {
+        turns: prompt.to_vec(),
+        answer: None,
+        ending: Ending::ContextLimit,
+        usage: Usage::default(),
+        recalled: Vec::new(),
+        dropped_memories: 0,
+        votes: Vec::new(),
+    }
+}
+
+/// A reply that was cut off by a limit says so, even where an answer could be read from it.
+fn ending_of(completion: &Completion, ending: Ending) -> Ending {
+    match completion.finish {
+        Finish::Length if ending == Ending::Finished => Ending::TokenLimit,
+        Finish::Context => Ending::ContextLimit,
+        _ => ending,
+    }
 }

@@ -7,7 +7,7 @@
 
 use anyhow::ensure;
 
-use super::{Chosen, Policy, Turn, request, usage};
+use super::{Chosen, Policy, Turn, request};
 use crate::engine::generate::Generate;
 use crate::record::{Usage, Vote};
 use crate::registry::Registered;
@@ -42,7 +42,7 @@ impl Policy for GroupSelfConsistency {
         let winner = elect(&canonical);
         let mut total = Usage::default();
         for completion in &completions {
-            total += usage(completion);
+            total += completion.usage.into();
         }
         let votes = completions
             .iter()

@@ -52,9 +52,8 @@ fn request(tokens: Vec<u32>, turn_sampling: &Sampling, seed: Seed, index: usize)
     Request { tokens, sampling: turn_sampling.clone(), seed: seed.0 }
 }
 
-fn usage(completion: &Completion) -> Usage {
-    Usage {
-        prompt_tokens: completion.usage.prompt as u64,
-        generated_tokens: completion.usage.generated as u64,
+impl From<crate::engine::request::Usage> for Usage {
+    fn from(usage: crate::engine::request::Usage) -> Usage {
+        Usage { prompt_tokens: usage.prompt as u64, generated_tokens: usage.generated as u64 }
     }
 }

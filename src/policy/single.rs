@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::{Chosen, Policy, Turn, request, usage};
+use super::{Chosen, Policy, Turn, request};
 use crate::engine::generate::Generate;
 use crate::registry::Registered;
 
@@ -25,6 +25,6 @@ impl Policy for Single {
         let prompt = turn.recalled.into_iter().next().unwrap_or(turn.bare);
         let mut completions = backbone.complete_all(vec![request(prompt, turn.sampling, turn.seed, 0)])?;
         let completion = completions.pop().context("the engine returned no completion")?;
-        Ok(Chosen { usage: usage(&completion), completion, votes: Vec::new() })
+        Ok(Chosen { usage: completion.usage.into(), completion, votes: Vec::new() })
     }
 }
