@@ -30,11 +30,17 @@ pub struct Work<'a> {
     pub seed: Seed,
 }
 
+/// An attempt, and what it cost that is no part of the result.
+pub struct Made {
+    pub attempt: Attempt,
+    pub reused_tokens: u64,
+}
+
 /// Recalls, then lets the agent act until the world is done or a limit is reached.
 ///
 /// # Errors
 /// When the engine, the environment or the memory cannot do its part. A bad reply is an [`Ending`], not an error.
-pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> anyhow::Result<Attempt> {
+pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> anyhow::Result<Made> {
     let task = work.task;
     let environment = environment::for_format(&task.reply_format);
     let mut world = environment.open(task)?;
@@ -62,6 +68,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
         dropped_memories,
         votes: Vec::new(),
     };
+    let mut reused_tokens = 0;
     let mut dialogues: Vec<Vec<Message>> = std::iter::once(bare).chain(recalled).map(|built| built.messages).collect();
 
     for turn_index in 0..agent.max_turns {
@@ -71,7 +78,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
             .collect::<anyhow::Result<Vec<Vec<u32>>>>()?;
         if prompts.iter().any(|tokens| tokens.len() + sampling.max_tokens > backbone.context()) {
             attempt.ending = Ending::ContextLimit;
-            return Ok(attempt);
+            break;
         }
         let turn = Turn {
             task,
@@ -81,8 +88,9 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
             seed: if turn_index == 0 { work.seed } else { work.seed.derive("turn", &[turn_index]) },
             canonical: &|reply| environment.canonical(task, reply),
         };
-        let Chosen { completion, usage, votes } = agent.policy.reply(turn, backbone)?;
+        let Chosen { completion, usage, reused_tokens: reused, votes } = agent.policy.reply(turn, backbone)?;
         attempt.usage += usage;
+        reused_tokens += reused;
         attempt.votes.extend(votes);
         attempt.turns.push(Message::new(Role::Assistant, completion.text.as_str()));
 
@@ -90,7 +98,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
             Outcome::Done { answer, ending } => {
                 attempt.answer = answer;
                 attempt.ending = ending_of(&completion, ending);
-                return Ok(attempt);
+                break;
             }
             Outcome::Observation(text) => {
                 let said = [
@@ -104,7 +112,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
             }
         }
     }
-    Ok(attempt)
+    Ok(Made { attempt, reused_tokens })
 }
 
 /// The attempt at a single-turn task that a completion is, when the prompt was built and sent elsewhere.

@@ -3,4 +3,4 @@
 pub mod attempt;
 pub mod prompt;
 
-pub use attempt::{Agent, Work, attempt};
+pub use attempt::{Agent, Made, Work, attempt};

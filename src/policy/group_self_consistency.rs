@@ -40,9 +40,11 @@ impl Policy for GroupSelfConsistency {
         let canonical: Vec<Option<String>> =
             completions.iter().map(|completion| (turn.canonical)(&completion.text)).collect();
         let winner = elect(&canonical);
-        let mut total = Usage::default();
+        let mut usage = Usage::default();
+        let mut reused_tokens = 0;
         for completion in &completions {
-            total += completion.usage.into();
+            usage += completion.usage.into();
+            reused_tokens += completion.usage.reused as u64;
         }
         let votes = completions
             .iter()
@@ -54,7 +56,7 @@ impl Policy for GroupSelfConsistency {
                 is_chosen: index == winner,
             })
             .collect();
-        Ok(Chosen { completion: completions.swap_remove(winner), usage: total, votes })
+        Ok(Chosen { completion: completions.swap_remove(winner), usage, reused_tokens, votes })
     }
 }
 

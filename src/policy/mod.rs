@@ -28,6 +28,8 @@ pub struct Chosen {
     pub completion: Completion,
     /// All generations of the turn together.
     pub usage: Usage,
+    /// Prompt tokens of these generations that were found in the cache.
+    pub reused_tokens: u64,
     pub votes: Vec<Vote>,
 }
 

@@ -25,6 +25,11 @@ impl Policy for Single {
         let prompt = turn.recalled.into_iter().next().unwrap_or(turn.bare);
         let mut completions = backbone.complete_all(vec![request(prompt, turn.sampling, turn.seed, 0)])?;
         let completion = completions.pop().context("the engine returned no completion")?;
-        Ok(Chosen { usage: completion.usage.into(), completion, votes: Vec::new() })
+        Ok(Chosen {
+            usage: completion.usage.into(),
+            reused_tokens: completion.usage.reused as u64,
+            completion,
+            votes: Vec::new(),
+        })
     }
 }

@@ -5,6 +5,8 @@
 //! paired difference. The whole stage is handed to the engine at once: its planner orders it by shared prefix.
 
 use std::sync::mpsc;
+use std::thread::available_parallelism;
+use std::time::Instant;
 
 use anyhow::Context as _;
 
@@ -19,7 +21,7 @@ use crate::engine::session::Session;
 use crate::record::{Attempt, AttemptRecord, Coord, Message, Task, Usage};
 use crate::scorer::Grading;
 use crate::seed::Seed;
-use crate::store::RunStore;
+use crate::store::{RunStore, UnitTiming};
 
 /// One attempt of the stage: a target behind a demonstration, or alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,15 @@ impl Unit {
             attempt: self.seed,
         }
     }
+}
+
+/// What every unit of one model's stage shares.
+pub struct Stage<'a> {
+    pub resolved: &'a Resolved,
+    pub model: &'a str,
+    pub session: &'a Session,
+    pub store: &'a RunStore,
+    pub progress: &'a Progress,
 }
 
 /// The stage's name for one model.
@@ -80,21 +91,14 @@ pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Generate) -> anyho
     }
 }
 
-/// Attempts, grades and stores the units that the store does not hold yet. Grading runs on `graders` threads while the
-/// engine goes on.
+/// Attempts, grades and stores the units that the store does not hold yet. Grading runs on threads of its own while
+/// the engine goes on.
 ///
 /// # Errors
 /// When the engine or the store fails. A request that the engine refuses names its unit.
-pub fn run(
-    resolved: &Resolved,
-    model: &str,
-    units: &[Unit],
-    session: &Session,
-    store: &RunStore,
-    grading: &Grading,
-    graders: usize,
-    progress: &Progress,
-) -> anyhow::Result<()> {
+pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
+    let Stage { resolved, model, session, store, progress } = *stage;
+    let grading = &resolved.grading;
     let mut todo: Vec<(Unit, Vec<Message>)> = Vec::new();
     let mut requests: Vec<Request> = Vec::new();
     let sampling = &resolved.config.sampling;
@@ -112,31 +116,34 @@ pub fn run(
         todo.push((unit, built.messages));
     }
 
-    let (finished, to_grade) = mpsc::channel::<(usize, Completion)>();
+    let (finished, to_grade) = mpsc::channel::<(usize, Completion, f64)>();
     let to_grade = std::sync::Mutex::new(to_grade);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..graders.max(1))
+        let workers: Vec<_> = (0..available_parallelism().map_or(1, usize::from))
             .map(|_| {
                 scope.spawn(|| -> anyhow::Result<()> {
                     loop {
                         let next = to_grade.lock().ok().and_then(|queue| queue.recv().ok());
-                        let Some((index, completion)) = next else { return Ok(()) };
+                        let Some((index, completion, seconds)) = next else { return Ok(()) };
                         let (unit, prompt) = &todo[index];
                         let task = resolved.task(unit.target);
                         let attempt = attempt::single_turn(&task.view, prompt, &completion);
                         let usage = attempt.usage;
                         let record = graded(task, unit.coord(model), attempt, grading);
+                        let coord = record.coord.clone();
                         store.append(record)?;
+                        store.note(&coord, UnitTiming { seconds, reused_tokens: completion.usage.reused as u64 });
                         progress.done(usage);
                     }
                 })
             })
             .collect();
+        let started = Instant::now();
         let mut outcome = Ok(());
         for (index, completion) in session.complete_all(requests) {
             let place = || format!("{}", todo[index].0.coord(model));
             match completion.with_context(place) {
-                Ok(completion) if finished.send((index, completion)).is_ok() => {}
+                Ok(completion) if finished.send((index, completion, started.elapsed().as_secs_f64())).is_ok() => {}
                 // Every grader is gone: its own error says why.
                 Ok(_) => break,
                 Err(error) => {

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod progress;
 pub mod resolve;
 mod sequence;
+pub mod start;
 mod vote;
 
 pub use execute::execute;

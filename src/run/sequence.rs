@@ -6,21 +6,21 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
 use super::grade;
 use super::progress::Progress;
 use super::resolve::{Resolved, ResolvedAgent};
-use crate::agent::{Agent, Work, attempt};
+use crate::agent::{Agent, Made, Work, attempt};
 use crate::config::SequenceConfig;
 use crate::engine::generate::Generate;
 use crate::memory::{Embed, Handles, Memory};
 use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan};
 use crate::record::{AttemptRecord, Coord, Experience, Role};
-use crate::scorer::Grading;
 use crate::seed::Seed;
-use crate::store::RunStore;
+use crate::store::{RunStore, UnitTiming};
 
 /// Turns of one attempt; the environments so far are single-turn.
 const MAX_TURNS: u32 = 1;
@@ -31,7 +31,6 @@ pub struct World<'a> {
     pub store: &'a RunStore,
     pub backbone: &'a dyn Generate,
     pub embedder: Option<&'a dyn Embed>,
-    pub grading: &'a Grading,
     pub progress: &'a Progress,
 }
 
@@ -138,11 +137,15 @@ fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> 
             attempt: chain.run,
         };
         let place = format!("step {step}, task {}", world.resolved.task(planned.task).id());
-        let record = match world.store.get(&coord) {
+        let record = match world.store.get(&coord)? {
             Some(record) => replayed(record, memory.as_ref()).context(place.clone())?,
             None => {
-                let record = step_once(world, chain, coord, planned, memory.as_ref()).context(place.clone())?;
+                let started = Instant::now();
+                let (record, reused_tokens) =
+                    step_once(world, chain, coord, planned, memory.as_ref()).context(place.clone())?;
                 world.store.append(record.clone())?;
+                let seconds = started.elapsed().as_secs_f64();
+                world.store.note(&record.coord, UnitTiming { seconds, reused_tokens });
                 world.progress.done(record.attempt.usage);
                 record
             }
@@ -161,7 +164,7 @@ fn step_once(
     coord: Coord,
     planned: &PlannedStep,
     memory: &dyn Memory,
-) -> anyhow::Result<AttemptRecord> {
+) -> anyhow::Result<(AttemptRecord, u64)> {
     let task = world.resolved.task(planned.task);
     let config = &world.resolved.config;
     let agent = Agent {
@@ -177,9 +180,10 @@ fn step_once(
         // Without the agent and the history: every agent draws the same numbers at the same step.
         seed: Seed(config.seed).derive("sequence", &[coord.sequence, coord.step, coord.attempt]),
     };
-    let attempt = attempt(&agent, &work, world.backbone)?;
-    let (score, detail) = grade::grade(task, &attempt, world.grading);
-    Ok(AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: digest(memory) })
+    let Made { attempt, reused_tokens } = attempt(&agent, &work, world.backbone)?;
+    let (score, detail) = grade::grade(task, &attempt, &world.resolved.grading);
+    let record = AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: digest(memory) };
+    Ok((record, reused_tokens))
 }
 
 /// A stored step, when the memory that replay built is the one it was made with.
