@@ -4,3 +4,6 @@ pub mod attempt;
 pub mod prompt;
 
 pub use attempt::{Agent, Made, Work, attempt};
+
+#[cfg(test)]
+mod tests;

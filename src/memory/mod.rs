@@ -123,3 +123,6 @@ pub fn find(name: &str) -> Result<&'static dyn MemoryMethod, registry::UnknownNa
 fn options<T: DeserializeOwned>(method: &str, table: &toml::Table) -> anyhow::Result<T> {
     T::deserialize(toml::Value::Table(table.clone())).with_context(|| format!("options of memory `{method}`"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,8 +87,13 @@ impl Memory for Store {
             return Ok(Recall::default());
         }
         let query = self.embed(&task.question, handles)?;
-        let mut ranked: Vec<(f64, usize)> =
-            self.state.entries.iter().enumerate().map(|(index, entry)| (cosine(&query, &entry.vector), index)).collect();
+        let mut ranked: Vec<(f64, usize)> = self
+            .state
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (cosine(&query, &entry.vector), index))
+            .collect();
         // Equal similarity: the earlier memory first, so that a run repeats.
         ranked.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
         ranked.truncate(self.options.k);

@@ -13,7 +13,10 @@ pub enum Feedback {
     Correct(bool),
     Graded(f64),
     /// Right or wrong, and the reference solution itself.
-    Revealed { is_correct: bool, solution: String },
+    Revealed {
+        is_correct: bool,
+        solution: String,
+    },
 }
 
 impl Feedback {
