@@ -14,3 +14,4 @@ pub mod reply;
 pub mod benchmark;
 pub mod memory;
 pub mod scorer;
+pub mod store;
