@@ -13,5 +13,6 @@ pub mod reply;
 
 pub mod benchmark;
 pub mod memory;
+pub mod metric;
 pub mod scorer;
 pub mod store;
