@@ -12,5 +12,6 @@ pub mod seed;
 pub mod reply;
 
 pub mod benchmark;
+pub mod engine;
 pub mod memory;
 pub mod scorer;

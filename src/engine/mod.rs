@@ -1,0 +1,18 @@
+//! Completions and embeddings from open weights, in-process.
+//!
+//! A [`request`] enters through a [`session`]; `scheduler` packs rows over the prefix `cache`, `step` runs them, and a
+//! completion comes back that is a pure function of weights, tokens, sampling and seed.
+
+pub mod error;
+pub mod planner;
+pub mod request;
+pub mod sampling;
+
+mod block;
+mod cache;
+mod penalty;
+mod prefix;
+mod sampler;
+mod scheduler;
+mod softmax;
+mod stop;
