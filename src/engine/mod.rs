@@ -10,9 +10,12 @@ pub mod sampling;
 
 mod block;
 mod cache;
+mod generation;
 mod penalty;
 mod prefix;
 mod sampler;
+#[cfg(test)]
+mod sampling_cases;
 mod scheduler;
 mod softmax;
 mod stop;

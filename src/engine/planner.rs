@@ -49,8 +49,7 @@ mod tests {
 
     #[test]
     fn order_groups_prefixes_and_keeps_seeds_in_the_given_order() {
-        let requests =
-            [vec![2, 1], vec![1, 2], vec![1, 1, 9], vec![2, 1], vec![1, 2]].map(|tokens| request(tokens, 0));
+        let requests = [vec![2, 1], vec![1, 2], vec![1, 1, 9], vec![2, 1], vec![1, 2]].map(|tokens| request(tokens, 0));
         assert_eq!(by_shared_prefix(&requests), [2, 1, 4, 0, 3]);
     }
 

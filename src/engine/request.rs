@@ -21,6 +21,18 @@ impl Request {
         let seed_of = |sample| Seed(self.seed).derive("sample", &[sample]).0;
         (0..count).map(|sample| Request { seed: seed_of(sample), ..self.clone() }).collect()
     }
+
+    /// The completion of a request that asks for no token: there is nothing to compute.
+    pub(crate) fn completed_at_once(&self) -> Option<Completion> {
+        (self.sampling.max_tokens == 0).then(|| Completion {
+            tokens: Vec::new(),
+            text: String::new(),
+            finish: Finish::Length,
+            usage: Usage { prompt: self.tokens.len(), reused: 0, generated: 0 },
+            logprobs: Vec::new(),
+            seed: self.seed,
+        })
+    }
 }
 
 /// A seed from the system's randomness, for a user who gave none. [`Completion::seed`] keeps it for a rerun.

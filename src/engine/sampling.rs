@@ -90,18 +90,8 @@ impl Sampling {
             "a finite number above 0 (1 is off)",
             repetition_penalty.is_finite() && repetition_penalty > 0.0,
         )?;
-        in_range(
-            "presence_penalty",
-            presence_penalty,
-            "a finite number (0 is off)",
-            presence_penalty.is_finite(),
-        )?;
-        in_range(
-            "frequency_penalty",
-            frequency_penalty,
-            "a finite number (0 is off)",
-            frequency_penalty.is_finite(),
-        )?;
+        in_range("presence_penalty", presence_penalty, "a finite number (0 is off)", presence_penalty.is_finite())?;
+        in_range("frequency_penalty", frequency_penalty, "a finite number (0 is off)", frequency_penalty.is_finite())?;
         let empty = |parameter| Error::Sampling {
             parameter,
             expected: "a text of at least one character",

@@ -191,9 +191,7 @@ impl Scheduler {
     fn waits_for_block(&self, row: &Row, path: &[BlockId]) -> bool {
         let usable = &row.tokens[..row.tokens.len() - 1];
         let next = usable.as_chunks().0.get(path.len());
-        next.is_some_and(|tokens| {
-            self.promises.contains_key(&Edge { parent: path.last().copied(), tokens: *tokens })
-        })
+        next.is_some_and(|tokens| self.promises.contains_key(&Edge { parent: path.last().copied(), tokens: *tokens }))
     }
 
     /// Whether the row's tokens and its next one fit beside what running rows still need for theirs, with a block to
@@ -322,7 +320,12 @@ mod tests {
                 let row = &self.scheduler.rows()[span.row];
                 for position in 0..span.start + span.len {
                     let slot = self.slots[row.blocks()[position / BLOCK_TOKENS] as usize][position % BLOCK_TOKENS];
-                    assert_eq!(slot, fingerprint(&row.tokens()[..=position]), "row {} reads position {position}", row.id);
+                    assert_eq!(
+                        slot,
+                        fingerprint(&row.tokens()[..=position]),
+                        "row {} reads position {position}",
+                        row.id
+                    );
                 }
             }
             self.scheduler.commit(&spans);

@@ -21,7 +21,9 @@ pub(crate) struct StopText {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     /// Inside a reasoning block that this text ends.
-    Thinking { end: String },
+    Thinking {
+        end: String,
+    },
     /// After the block, before the first character of the answer.
     BeforeAnswer,
     Answer,
