@@ -13,6 +13,8 @@ pub mod seed;
 pub mod reply;
 
 pub mod benchmark;
+pub mod engine;
 pub mod memory;
+pub mod metric;
 pub mod scorer;
 pub mod store;
