@@ -129,11 +129,18 @@ pub struct Headroom {
 }
 
 /// Relations by vote over backbones (PATH-Bench §4.1).
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VoteConfig {
-    /// A mean gain in -dead_zone..=dead_zone counts as neutral; the paper takes exactly 0.
-    pub dead_zone: f64,
+    /// With fewer than three backbones, each may vote once for each of this many groups of its seeds; a stand-in for
+    /// other backbones that the report names. 1: each backbone has one vote, as in the paper.
+    pub seed_groups: u32,
+}
+
+impl Default for VoteConfig {
+    fn default() -> Self {
+        VoteConfig { seed_groups: 1 }
+    }
 }
 
 /// Which relation dominates the tasks between probes.
@@ -260,11 +267,12 @@ impl RunConfig {
             }
         }
         if let Some(vote) = &self.vote {
-            ensure!(self.matrix.is_some(), "`[vote]` votes on a matrix: add a `[matrix]` table");
+            let seeds = self.matrix.as_ref().map(|matrix| matrix.seeds);
+            ensure!(seeds.is_some(), "`[vote]` votes on a matrix: add a `[matrix]` table");
             ensure!(
-                (0.0..1.0).contains(&vote.dead_zone),
-                "`vote.dead_zone` must be in 0..1, found {}",
-                vote.dead_zone
+                vote.seed_groups > 0 && seeds >= Some(vote.seed_groups),
+                "`vote.seed_groups` must be at least 1 and at most `matrix.seeds`, found {}",
+                vote.seed_groups
             );
         }
         if let Some(sequence) = &self.sequence {

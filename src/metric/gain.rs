@@ -26,15 +26,30 @@ pub struct Gain {
 /// # Panics
 /// When the sides have different lengths.
 pub fn transfer_gain(with: &[Option<f64>], without: &[Option<f64>], seed: Seed) -> Gain {
-    assert_eq!(with.len(), without.len(), "a gain pairs its seeds");
-    let differences: Vec<f64> =
-        with.iter().zip(without).filter_map(|(with, without)| Some((*with)? - (*without)?)).collect();
+    let differences = differences(with, without);
     Gain {
-        value: mean(&differences).map(|value| if value.abs() < 1e-12 { 0.0 } else { value }),
+        value: value(&differences),
         interval: mean_interval(&differences, seed),
         graded: differences.len(),
         of: with.len(),
     }
+}
+
+/// The value of [`transfer_gain`] alone: what a vote needs, without the resampling.
+///
+/// # Panics
+/// When the sides have different lengths.
+pub fn mean_gain(with: &[Option<f64>], without: &[Option<f64>]) -> Option<f64> {
+    value(&differences(with, without))
+}
+
+fn differences(with: &[Option<f64>], without: &[Option<f64>]) -> Vec<f64> {
+    assert_eq!(with.len(), without.len(), "a gain pairs its seeds");
+    with.iter().zip(without).filter_map(|(with, without)| Some((*with)? - (*without)?)).collect()
+}
+
+fn value(differences: &[f64]) -> Option<f64> {
+    mean(differences).map(|value| if value.abs() < 1e-12 { 0.0 } else { value })
 }
 
 #[cfg(test)]

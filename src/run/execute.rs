@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use anyhow::{Context as _, ensure};
 
 use super::matrix::{self, Unit};
 use super::progress::Progress;
 use super::resolve::Resolved;
-use super::start::{device, load_backbone, load_embedder};
+use super::start::{self, load_backbone, load_embedder};
 use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
 use crate::engine::embed::Embedder;
@@ -68,7 +67,7 @@ impl Backbone<'_> {
 }
 
 fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
-    let device = device(&resolved.config.engine)?;
+    let device = start::device(&resolved.config.engine)?;
     let mut config = serde_json::to_value(&resolved.config).context("the config as JSON")?;
     // Speed and memory settings change no result, so a run may go on with others.
     if let Some(config) = config.as_object_mut() {
@@ -80,13 +79,15 @@ fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
         code: env!("CARGO_PKG_VERSION").to_string(),
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
-        models: models.map(|model| (model.name.clone(), model.files.digest())).collect(),
+        models: models
+            .map(|model| Ok((model.name.clone(), model.files.digest()?.to_string())))
+            .collect::<anyhow::Result<_>>()?,
         device: device.name().to_string(),
     };
     let machine = Machine {
         device: device.name().to_string(),
         instruction_set: device.instruction_set().to_string(),
-        threads: threads(resolved) as u32,
+        threads: device.threads() as u32,
     };
     let manifest = Manifest::new(identity, device.instruction_set());
     Ok(RunStore::create_or_open(folder, &manifest, machine)?)
@@ -147,7 +148,7 @@ fn run_units(
 fn run_vote(resolved: &Resolved, store: &RunStore) -> anyhow::Result<()> {
     let config = resolved.config.vote.context("the vote stage runs with a vote config")?;
     let pool: PoolPlan = get(store, POOL_FILE)?;
-    let plan = vote::vote(&pool, &store.records()?, config.dead_zone);
+    let plan = vote::vote(&pool, &store.records()?, config.seed_groups);
     put(store, VOTE_FILE, &plan)
 }
 
@@ -208,11 +209,6 @@ fn start_progress(stage: &str, coords: impl Iterator<Item = Coord>, store: &RunS
         done += u64::from(store.has(&coord));
     }
     (done < total).then(|| Progress::start(stage, total, done))
-}
-
-/// Threads of the engine: what the config says, else one a core.
-pub(super) fn threads(resolved: &Resolved) -> usize {
-    resolved.config.engine.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from))
 }
 
 fn put<T: serde::Serialize>(store: &RunStore, name: &str, plan: &T) -> anyhow::Result<()> {

@@ -55,7 +55,9 @@ impl Resolved {
 pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved> {
     let benchmark = benchmark::find(&config.benchmark.name)?;
     let agents = config.agents.iter().map(|agent| resolve_agent(agent, &config)).collect::<anyhow::Result<Vec<_>>>()?;
-    hub::check_names(config.models.backbones.iter().chain(&config.models.embedder), sources)?;
+    for name in config.models.backbones.iter().chain(&config.models.embedder) {
+        hub::check_name(name)?;
+    }
 
     let selection =
         Selection { path: config.benchmark.path.clone(), options: config.benchmark.options.clone() };

@@ -62,6 +62,17 @@ pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Erro
     }
 }
 
+/// Whether [`resolve`] knows what a name means, without fetching anything: to find a typing error before long work.
+///
+/// # Errors
+/// [`Error::Unknown`] with the nearest preset.
+pub fn check_name(name_or_path: &str) -> Result<(), Error> {
+    let is_known = preset::find(name_or_path).is_some()
+        || Path::new(name_or_path).exists()
+        || repository::Address::parse(name_or_path).is_some();
+    if is_known { Ok(()) } else { Err(Error::Unknown(unknown(name_or_path))) }
+}
+
 /// The files of a preset that are already on this disk, complete and verified; nothing is fetched.
 pub fn find_local(preset: &Preset, sources: &Sources) -> Option<ModelFiles> {
     let model = store::ModelFolder::new(sources, &preset.name).complete(&preset.files)?;
