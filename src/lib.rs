@@ -13,4 +13,5 @@ pub mod reply;
 
 pub mod benchmark;
 pub mod memory;
+pub mod sandbox;
 pub mod scorer;
