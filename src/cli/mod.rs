@@ -13,7 +13,6 @@ use std::io::IsTerminal as _;
 use clap::{Parser, Subcommand};
 
 use crate::config::VARIABLES;
-use crate::sandbox;
 
 /// Measures whether a language agent learns over its life: real models in-process, seeded experiments, exact results.
 #[derive(Debug, Parser)]
@@ -37,9 +36,6 @@ enum Command {
     Models(models::ModelsArgs),
     /// List what can be named in a run file
     List(list::ListArgs),
-    /// Run one program in isolation (used by scorers, which start this binary again)
-    #[command(name = "sandbox-exec", hide = true)]
-    SandboxExec(sandbox::LauncherArgs),
 }
 
 /// Runs one command.
@@ -55,7 +51,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Embed(args) => embed::run(&args),
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
-        Command::SandboxExec(args) => sandbox::launch(&args),
     }
 }
 
