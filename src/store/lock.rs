@@ -15,7 +15,7 @@ pub(crate) const LOCK_FILE: &str = "run.lock";
 /// Held while it lives.
 #[derive(Debug)]
 pub(crate) struct RunLock {
-    _file: File,
+    file: File,
 }
 
 impl RunLock {
@@ -43,7 +43,14 @@ impl RunLock {
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| writeln!(file, "{}", std::process::id()))
             .map_err(|source| Error::io("write", &path, source))?;
-        Ok(RunLock { _file: file })
+        Ok(RunLock { file })
+    }
+}
+
+impl Drop for RunLock {
+    /// Closing would not be enough: a child process that is just being started shares the open file until it execs.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 
