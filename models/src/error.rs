@@ -30,6 +30,12 @@ pub enum Error {
     /// A configuration key that is absent, of the wrong type or of a value we cannot honour.
     #[error("{}: `{key}`: {problem}", path.display())]
     Config { path: PathBuf, key: String, problem: String },
+    /// Tensors no part of the architecture reads: their model computes something else.
+    #[error(
+        "{}: the architecture has no use for {}; the file holds a variant that is not supported",
+        path.display(), list(tensors)
+    )]
+    UnknownTensors { path: PathBuf, tensors: Vec<String> },
     #[error("{}: architecture `{found}` is not supported; supported: {}", path.display(), supported.join(", "))]
     UnsupportedArchitecture { path: PathBuf, found: String, supported: Vec<String> },
     /// A step that the model cannot run: lengths that differ, a token or a position out of range.
@@ -37,6 +43,16 @@ pub enum Error {
     Batch(String),
     #[error(transparent)]
     Kernel(#[from] lifelong_kernels::Error),
+}
+
+/// The first few names and how many more there are.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// In which way a model file breaks its format.
