@@ -51,3 +51,20 @@ pub fn draw(seed: u64, index: u64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
+
+/// A safetensors file of F32 tensors with every element `fill`.
+pub fn safetensors(tensors: &[(&str, &[usize], f32)]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut data: Vec<u8> = Vec::new();
+    for (name, shape, fill) in tensors {
+        let begin = data.len();
+        data.extend((0..shape.iter().product::<usize>()).flat_map(|_| fill.to_le_bytes()));
+        let entry = serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()] });
+        header.insert(name.to_string(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
