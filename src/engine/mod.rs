@@ -1,9 +1,10 @@
-//! Completions and embeddings from open weights, in-process.
+//! Completions and embeddings from open weights, in-process: the only part of the program that touches a device.
 //!
-//! A [`request`] enters through a [`session`]; `scheduler` packs rows over the prefix `cache`, `step` runs them, and a
-//! completion comes back that is a pure function of weights, tokens, sampling and seed.
+//! [`hub`] finds a model's files. A [`request`] enters through a session; `scheduler` packs rows over the prefix
+//! `cache`, `step` runs them, and a completion comes back that is a pure function of weights, tokens, sampling and seed.
 
 pub mod error;
+pub mod hub;
 pub mod planner;
 pub mod request;
 pub mod sampling;
