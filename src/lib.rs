@@ -11,6 +11,8 @@ pub mod seed;
 
 pub mod reply;
 
+pub mod engine;
+
 pub mod benchmark;
 pub mod memory;
 pub mod scorer;
