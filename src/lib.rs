@@ -12,6 +12,8 @@ pub mod seed;
 
 pub mod reply;
 
+pub mod engine;
+
 pub mod benchmark;
 pub mod engine;
 pub mod memory;

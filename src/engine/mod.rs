@@ -8,6 +8,8 @@ pub mod hub;
 pub mod planner;
 pub mod request;
 pub mod sampling;
+pub mod template;
+pub mod tokenizer;
 
 mod block;
 mod cache;
