@@ -5,14 +5,11 @@
 //! a [`scorer`] grades the attempt, [`store`] keeps it, [`metric`] turns records into numbers and [`report`] draws them.
 //! Which module may import which is written in ARCHITECTURE.md and enforced by `tests/layering.rs`.
 
-pub mod engine;
 pub mod record;
 pub mod registry;
 pub mod seed;
 
 pub mod reply;
-
-pub mod engine;
 
 pub mod benchmark;
 pub mod engine;
