@@ -574,9 +574,10 @@ fn an_unknown_name_offers_the_nearest() {
     let message = Bench::new().resolve("smolm2-135m-instruct").unwrap_err().to_string();
     assert!(message.contains("did you mean `smollm2-135m-instruct`?"), "{message}");
     assert!(message.contains("all-minilm-l6-v2"), "{message}");
-    let good = ["smollm2-135m-instruct", "org/model"].map(String::from);
-    hub::check_names(&good).unwrap();
-    assert!(hub::check_names(&["nothing of the kind".to_string()]).is_err());
+    for good in ["smollm2-135m-instruct", "org/model", "/"] {
+        hub::check_name(good).unwrap();
+    }
+    assert!(hub::check_name("nothing of the kind").is_err());
 }
 
 /// What a source may do in [`final_names_hold_only_right_bytes`].

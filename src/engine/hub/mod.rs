@@ -58,12 +58,12 @@ pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Erro
     }
 }
 
-/// Whether every name is one that [`resolve`] takes, without fetching anything.
+/// Whether [`resolve`] knows what a name means, without fetching anything: to find a typing error before long work.
 ///
 /// # Errors
-/// [`Error::Unknown`] and [`Error::Preset`], for the first that is not.
-pub fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Error> {
-    names.into_iter().try_for_each(|name| Named::find(name).map(drop))
+/// [`Error::Unknown`] with the nearest preset, and [`Error::Preset`] for a preset file that cannot be used.
+pub fn check_name(name_or_path: &str) -> Result<(), Error> {
+    Named::find(name_or_path).map(drop)
 }
 
 /// What a model's name turned out to be.
