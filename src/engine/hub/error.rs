@@ -26,6 +26,9 @@ pub enum Error {
     /// Neither a preset, nor a path that exists, nor `ORG/NAME` of the hub.
     #[error("{0}\nhint: a model is a preset name, a path that exists, or a hub repository ORG/NAME")]
     Unknown(UnknownName),
+    /// The environment does not say where the model cache is.
+    #[error("no place for the model cache: none of LIFELONG_HOME, XDG_CACHE_HOME and HOME is set; set LIFELONG_HOME")]
+    NoHome,
     /// A preset file that cannot be used.
     #[error("model preset {origin}: {problem}")]
     Preset { origin: String, problem: String },
