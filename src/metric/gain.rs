@@ -26,15 +26,30 @@ pub struct Gain {
 /// # Panics
 /// When the sides have different lengths.
 pub fn transfer_gain(with: &[Option<f64>], without: &[Option<f64>], seed: Seed) -> Gain {
-    assert_eq!(with.len(), without.len(), "a gain pairs its seeds");
-    let differences: Vec<f64> =
-        with.iter().zip(without).filter_map(|(with, without)| Some((*with)? - (*without)?)).collect();
+    let differences = paired_differences(with, without);
     Gain {
-        value: mean(&differences).map(|value| if value.abs() < 1e-12 { 0.0 } else { value }),
+        value: mean_difference(&differences),
         interval: mean_interval(&differences, seed),
         graded: differences.len(),
         of: with.len(),
     }
+}
+
+/// The value of [`transfer_gain`] alone: what votes need.
+///
+/// # Panics
+/// When the sides have different lengths.
+pub fn mean_gain(with: &[Option<f64>], without: &[Option<f64>]) -> Option<f64> {
+    mean_difference(&paired_differences(with, without))
+}
+
+fn paired_differences(with: &[Option<f64>], without: &[Option<f64>]) -> Vec<f64> {
+    assert_eq!(with.len(), without.len(), "a gain pairs its seeds");
+    with.iter().zip(without).filter_map(|(with, without)| Some((*with)? - (*without)?)).collect()
+}
+
+fn mean_difference(differences: &[f64]) -> Option<f64> {
+    mean(differences).map(|value| if value.abs() < 1e-12 { 0.0 } else { value })
 }
 
 #[cfg(test)]
