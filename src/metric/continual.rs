@@ -13,7 +13,7 @@
 //! memory are not 0 when replies are sampled, so reports always print the memory-free agent beside the others. These
 //! are not the task-matrix metrics of the same names, see [`super::task_matrix`].
 
-use crate::record::StepKind;
+use crate::record::plan::StepKind;
 use crate::seed::Seed;
 
 use super::bootstrap::{Interval, mean_interval};
