@@ -1,5 +1,7 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod jsonl;
+
 use std::path::PathBuf;
 
 use crate::record::Task;
@@ -30,7 +32,7 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] = &[];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&jsonl::Jsonl];
 
 /// The benchmark with this name.
 ///
