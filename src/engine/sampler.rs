@@ -1,0 +1,518 @@
+//! From a row of logits to the next token.
+//!
+//! The vocabulary is never sorted. Top-k finds a logit that at least k others reach from the chunk maxima, top-p a
+//! weight below which everything together is less than 1 − p; the few candidates above are then cut exactly, by
+//! selection. Whatever is kept, the draw walks it in order of token id: the algorithm that found the set cannot be
+//! told from the token that was drawn.
+
+use std::cmp::Ordering;
+
+use super::penalty::History;
+use super::request::{Logprobs, TokenLogprob};
+use super::sampling::Sampling;
+use super::softmax::{CHUNK, exp_nonpositive, survey, weigh};
+
+/// The logits are NaN, infinite, or all masked: nothing may be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NonFinite;
+
+/// What one row needs to be drawn, its logits aside.
+#[derive(Clone, Copy)]
+pub(crate) struct RowSampling<'a> {
+    pub(crate) sampling: &'a Sampling,
+    pub(crate) history: &'a History,
+    /// In [0, 1): the row's own number, decided by its seed and position.
+    pub(crate) uniform: f64,
+}
+
+/// A drawn token.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Draw {
+    pub(crate) token: u32,
+    pub(crate) logprobs: Option<Logprobs>,
+}
+
+/// Draws for many rows at once.
+pub(crate) struct Sampler {
+    /// The threads beside the caller's; `None` when there are none.
+    pool: Option<rayon::ThreadPool>,
+    /// One a thread.
+    scratches: Vec<Scratch>,
+}
+
+impl Sampler {
+    /// A sampler on `threads` threads (at least 1), the caller's among them.
+    pub(crate) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+        let beside = threads.max(1) - 1;
+        let builder = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("sampler-{index}"));
+        let pool = if beside > 0 { Some(builder.num_threads(beside).build()?) } else { None };
+        Ok(Sampler { pool, scratches: vec![Scratch::default(); beside + 1] })
+    }
+
+    /// One draw a row, in order. A row's result is a function of its own logits and [`RowSampling`].
+    ///
+    /// # Shapes
+    /// `logits`: `[rows.len(), vocabulary]`; changed by the penalties.
+    pub(crate) fn sample(
+        &mut self,
+        logits: &mut [f32],
+        vocabulary: usize,
+        rows: &[RowSampling<'_>],
+    ) -> Vec<Result<Draw, NonFinite>> {
+        debug_assert_eq!(logits.len(), rows.len() * vocabulary);
+        let rows_each = rows.len().div_ceil(self.scratches.len()).max(1);
+        let mut draws = vec![Err(NonFinite); rows.len()];
+        let mut groups = draws
+            .chunks_mut(rows_each)
+            .zip(rows.chunks(rows_each).zip(logits.chunks_mut(rows_each * vocabulary)))
+            .zip(&mut self.scratches);
+        let draw_group = |((draws, (rows, logits)), scratch): Group<'_, '_>| {
+            for ((slot, row), logits) in draws.iter_mut().zip(rows).zip(logits.chunks_exact_mut(vocabulary)) {
+                *slot = draw(logits, row, scratch);
+            }
+        };
+        let own = groups.next();
+        match &self.pool {
+            Some(pool) => pool.in_place_scope(|scope| {
+                groups.for_each(|group| scope.spawn(move |_| draw_group(group)));
+                own.into_iter().for_each(draw_group);
+            }),
+            None => own.into_iter().for_each(draw_group),
+        }
+        draws
+    }
+}
+
+/// The rows of one thread: results, what to draw and from which logits, and buffers.
+type Group<'a, 'r> = ((&'a mut [Result<Draw, NonFinite>], (&'a [RowSampling<'r>], &'a mut [f32])), &'a mut Scratch);
+
+/// Buffers of one thread, kept between rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    maxima: Vec<f32>,
+    weights: Vec<f32>,
+    sums: Vec<f32>,
+    before: Vec<(u32, f32)>,
+    ids: Vec<u32>,
+    kept: Vec<Candidate>,
+    selection: Vec<Candidate>,
+    order: Vec<f32>,
+    masses: Vec<f64>,
+}
+
+/// A token that may survive the filters.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    token: u32,
+    logit: f32,
+    weight: f32,
+}
+
+impl Candidate {
+    /// Likeliest first, ties by lowest id. Compares logits: weights may tie by rounding where logits do not.
+    fn likelier(&self, other: &Candidate) -> Ordering {
+        let by_logit = other.logit.partial_cmp(&self.logit).expect("a surveyed logit is a number");
+        by_logit.then(self.token.cmp(&other.token))
+    }
+
+    /// The same order as a truth value, without a branch.
+    fn is_at_least(&self, boundary: &Candidate) -> bool {
+        self.logit > boundary.logit || (self.logit == boundary.logit) & (self.token <= boundary.token)
+    }
+}
+
+/// What the filters left of a row.
+enum Kept {
+    /// Temperature 0.
+    One(u32),
+    /// No filter is on: `Scratch::weights`, whose sum this is.
+    All(f64),
+    /// `Scratch::kept`, in order of token id, and the sum of its weights.
+    Some(f64),
+}
+
+/// Draws one token from one row.
+pub(crate) fn draw(logits: &mut [f32], row: &RowSampling<'_>, scratch: &mut Scratch) -> Result<Draw, NonFinite> {
+    let before_penalties = match row.sampling.logprobs {
+        0 => None,
+        count => Some(TopLogprobs::of(logits, count, scratch)?),
+    };
+    scratch.before.clear();
+    if row.sampling.has_penalties() {
+        row.history.penalise(logits, &mut scratch.before, row.sampling);
+    }
+    let token = match keep(logits, row.sampling, scratch)? {
+        Kept::One(token) => token,
+        Kept::All(total) => draw_from_all(row.uniform * total, scratch),
+        Kept::Some(total) => draw_from_kept(row.uniform * total, &scratch.kept),
+    };
+    let logprobs = before_penalties.map(|top| {
+        let unpenalised = scratch.before.iter().find(|(seen, _)| *seen == token).map(|(_, logit)| *logit);
+        top.with_chosen(token, unpenalised.unwrap_or(logits[token as usize]))
+    });
+    Ok(Draw { token, logprobs })
+}
+
+/// The tokens that can be drawn from a row after penalties, in order of id, and their probabilities.
+#[cfg(test)]
+pub(crate) fn distribution(
+    logits: &mut [f32],
+    sampling: &Sampling,
+    history: &History,
+) -> Result<Vec<(u32, f64)>, NonFinite> {
+    let mut scratch = Scratch::default();
+    let mut before = Vec::new();
+    history.penalise(logits, &mut before, sampling);
+    Ok(match keep(logits, sampling, &mut scratch)? {
+        Kept::One(token) => vec![(token, 1.0)],
+        Kept::All(total) => (0u32..)
+            .zip(&scratch.weights)
+            .filter(|(token, _)| logits[*token as usize] > f32::NEG_INFINITY)
+            .map(|(token, &weight)| (token, f64::from(weight) / total))
+            .collect(),
+        Kept::Some(total) => scratch.kept.iter().map(|c| (c.token, f64::from(c.weight) / total)).collect(),
+    })
+}
+
+/// Temperature and filters on penalised logits.
+fn keep(logits: &[f32], sampling: &Sampling, scratch: &mut Scratch) -> Result<Kept, NonFinite> {
+    let greatest = survey(&mut scratch.maxima, logits).ok_or(NonFinite)?;
+    if sampling.is_greedy() {
+        return Ok(Kept::One(first_of(greatest, logits, &scratch.maxima)));
+    }
+    let temperature = sampling.temperature as f32;
+    let mut total;
+    if let Some(k) = sampling.top_k_of(logits.len()) {
+        keep_top_k(k, logits, scratch);
+        for candidate in &mut scratch.kept {
+            candidate.weight = exp_nonpositive((candidate.logit - greatest) / temperature);
+        }
+        total = mass(&scratch.kept);
+    } else {
+        total = weigh(&mut scratch.weights, &mut scratch.sums, logits, greatest, temperature);
+        // What weighs less than this sums to less than 1 − p of the total, so the p likeliest are all above it.
+        let least = ((1.0 - sampling.top_p) * total / logits.len() as f64) as f32 * 0.999;
+        let least = least.max(if sampling.top_p == 1.0 { sampling.min_p as f32 } else { 0.0 });
+        if least == 0.0 && sampling.top_p == 1.0 {
+            return Ok(Kept::All(total));
+        }
+        keep_heavier(least, logits, scratch);
+    }
+    if sampling.top_p < 1.0 {
+        let boundary = nucleus_boundary(sampling.top_p * total, greatest, temperature, scratch);
+        keep_only(&mut scratch.kept, |candidate| candidate.is_at_least(&boundary));
+    }
+    if sampling.min_p > 0.0 {
+        // The greatest weight is 1.
+        keep_only(&mut scratch.kept, |candidate| f64::from(candidate.weight) >= sampling.min_p);
+    }
+    total = mass(&scratch.kept);
+    Ok(Kept::Some(total))
+}
+
+/// The lowest id whose logit is the greatest.
+fn first_of(greatest: f32, logits: &[f32], maxima: &[f32]) -> u32 {
+    let chunk = maxima.iter().position(|&maximum| maximum == greatest).expect("the greatest is a maximum of a chunk");
+    let within = logits[chunk * CHUNK..].iter().position(|&logit| logit == greatest);
+    (chunk * CHUNK + within.expect("the chunk holds its maximum")) as u32
+}
+
+/// Puts the `k` likeliest tokens into `scratch.kept`, without their weights. Masked tokens are never among them.
+fn keep_top_k(k: usize, logits: &[f32], scratch: &mut Scratch) {
+    let Scratch { maxima, kept, selection, order, .. } = scratch;
+    // k chunks have a maximum of at least the k-th greatest maximum, so k logits do.
+    let mut least = f32::NEG_INFINITY;
+    if k <= maxima.len() {
+        order.clone_from(maxima);
+        least = *order.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1;
+    }
+    kept.clear();
+    for (index, chunk) in logits.chunks(CHUNK).enumerate() {
+        if maxima[index] >= least {
+            let tokens = (index * CHUNK) as u32..;
+            let reaching = tokens.zip(chunk).filter(|(_, logit)| **logit >= least && **logit > f32::NEG_INFINITY);
+            kept.extend(reaching.map(|(token, &logit)| Candidate { token, logit, weight: 0.0 }));
+        }
+    }
+    if k < kept.len() {
+        selection.clone_from(kept);
+        let boundary = *selection.select_nth_unstable_by(k - 1, Candidate::likelier).1;
+        keep_only(kept, |candidate| candidate.is_at_least(&boundary));
+    }
+}
+
+/// Puts every token that weighs at least `least`, and something, into `scratch.kept`.
+fn keep_heavier(least: f32, logits: &[f32], scratch: &mut Scratch) {
+    let Scratch { weights, sums, ids, kept, .. } = scratch;
+    ids.resize(weights.len() + 1, 0);
+    // Branchless inside a chunk, since which tokens pass is unpredictable: the write is repeated until a token passes.
+    let mut count = 0;
+    for (chunk, chunk_weights) in weights.chunks(CHUNK).enumerate() {
+        // No weight is negative, so none is above the sum.
+        if sums[chunk] < least || sums[chunk] == 0.0 {
+            continue;
+        }
+        for (token, &weight) in (chunk * CHUNK..).zip(chunk_weights) {
+            ids[count] = token as u32;
+            count += usize::from(weight >= least && weight > 0.0);
+        }
+    }
+    kept.clear();
+    kept.extend(ids[..count].iter().map(|&token| Candidate {
+        token,
+        logit: logits[token as usize],
+        weight: weights[token as usize],
+    }));
+}
+
+/// The token that crosses the limit: likeliest first, the first whose weight brings the sum to `target`.
+///
+/// Sums weights by how far a logit is below the greatest, in steps of 1/64 of the temperature, and sorts only the step
+/// in which the sum crosses.
+fn nucleus_boundary(target: f64, greatest: f32, temperature: f32, scratch: &mut Scratch) -> Candidate {
+    const STEPS: usize = 2048;
+    let Scratch { kept, selection, masses, .. } = scratch;
+    // Subtraction, division and truncation keep order, so a likelier token is never in a later step.
+    let step_of = |candidate: &Candidate| {
+        let depth = (greatest - candidate.logit) / temperature * 64.0;
+        (depth as usize).min(STEPS - 1)
+    };
+    masses.clear();
+    masses.resize(STEPS, 0.0);
+    for candidate in kept.iter() {
+        masses[step_of(candidate)] += f64::from(candidate.weight);
+    }
+    let mut before = 0.0;
+    let mut crossing = 0;
+    for (step, &mass) in masses.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
+        crossing = step;
+        if before + mass >= target {
+            break;
+        }
+        before += mass;
+    }
+    selection.clear();
+    selection.extend(kept.iter().filter(|candidate| step_of(candidate) == crossing));
+    selection.sort_unstable_by(Candidate::likelier);
+    let crosses = selection.iter().position(|candidate| {
+        before += f64::from(candidate.weight);
+        before >= target
+    });
+    selection[crosses.unwrap_or(selection.len() - 1)]
+}
+
+/// `Vec::retain` without a branch on the outcome: which candidates stay is unpredictable in a flat distribution.
+fn keep_only(candidates: &mut Vec<Candidate>, is_kept: impl Fn(&Candidate) -> bool) {
+    let mut count = 0;
+    for index in 0..candidates.len() {
+        let candidate = candidates[index];
+        candidates[count] = candidate;
+        count += usize::from(is_kept(&candidate));
+    }
+    candidates.truncate(count);
+}
+
+fn mass(candidates: &[Candidate]) -> f64 {
+    candidates.iter().map(|candidate| f64::from(candidate.weight)).sum()
+}
+
+/// The token at which the running sum of weights passes `target`, found by its chunk first.
+fn draw_from_all(target: f64, scratch: &Scratch) -> u32 {
+    let mut before = 0.0;
+    let mut heavy_chunk = 0;
+    for (chunk, &sum) in scratch.sums.iter().enumerate() {
+        if sum > 0.0 {
+            heavy_chunk = chunk;
+            if before + f64::from(sum) > target {
+                break;
+            }
+            before += f64::from(sum);
+        }
+    }
+    let first = heavy_chunk * CHUNK;
+    let weights = &scratch.weights[first..scratch.weights.len().min(first + CHUNK)];
+    pass(target - before, weights.iter().copied().enumerate()).map_or(0, |within| (first + within) as u32)
+}
+
+fn draw_from_kept(target: f64, kept: &[Candidate]) -> u32 {
+    pass(target, kept.iter().map(|candidate| candidate.weight).enumerate()).map_or(0, |index| kept[index].token)
+}
+
+/// The index at which the running sum passes `target`; the last with any weight when rounding keeps it below.
+fn pass(target: f64, weights: impl Iterator<Item = (usize, f32)>) -> Option<usize> {
+    let mut sum = 0.0;
+    let mut last = None;
+    for (index, weight) in weights.filter(|(_, weight)| *weight > 0.0) {
+        last = Some(index);
+        sum += f64::from(weight);
+        if sum > target {
+            break;
+        }
+    }
+    last
+}
+
+/// Log-probabilities of a row before penalties.
+struct TopLogprobs {
+    greatest: f32,
+    log_total: f64,
+    top: Vec<TokenLogprob>,
+}
+
+impl TopLogprobs {
+    fn of(logits: &[f32], count: usize, scratch: &mut Scratch) -> Result<Self, NonFinite> {
+        let greatest = survey(&mut scratch.maxima, logits).ok_or(NonFinite)?;
+        let log_total = weigh(&mut scratch.weights, &mut scratch.sums, logits, greatest, 1.0).ln();
+        keep_top_k(count.min(logits.len()), logits, scratch);
+        scratch.kept.sort_unstable_by(Candidate::likelier);
+        let mut logprobs = TopLogprobs { greatest, log_total, top: Vec::new() };
+        logprobs.top = scratch.kept.iter().map(|c| logprobs.logprob(c.token, c.logit)).collect();
+        Ok(logprobs)
+    }
+
+    fn logprob(&self, token: u32, logit: f32) -> TokenLogprob {
+        TokenLogprob { token, logprob: (f64::from(logit - self.greatest) - self.log_total) as f32 }
+    }
+
+    fn with_chosen(self, token: u32, logit: f32) -> Logprobs {
+        Logprobs { chosen: self.logprob(token, logit), top: self.top }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::seed::Seed;
+
+    /// The same rules over a full sort in 64 bits: kept ids with their probabilities, and how close a cut was to
+    /// going the other way.
+    fn naive(logits: &[f32], sampling: &Sampling) -> (Vec<(u32, f64)>, f64) {
+        let greatest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let mut sorted: Vec<(u32, f64, f64)> = (0u32..)
+            .zip(logits)
+            .filter(|(_, logit)| **logit > f32::NEG_INFINITY)
+            .map(|(id, &logit)| (id, f64::from(logit), ((f64::from(logit) - greatest) / sampling.temperature).exp()))
+            .collect();
+        sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if sampling.top_k > 0 {
+            sorted.truncate(sampling.top_k as usize);
+        }
+        let mut margin = f64::INFINITY;
+        if sampling.top_p < 1.0 {
+            let total: f64 = sorted.iter().map(|entry| entry.2).sum();
+            let mut sum = 0.0;
+            let crosses = sorted.iter().position(|entry| {
+                sum += entry.2 / total;
+                margin = margin.min((sum - sampling.top_p).abs());
+                sum >= sampling.top_p
+            });
+            sorted.truncate(crosses.map_or(sorted.len(), |index| index + 1));
+        }
+        margin = sorted.iter().map(|entry| (entry.2 - sampling.min_p).abs()).fold(margin, f64::min);
+        sorted.retain(|entry| entry.2 >= sampling.min_p);
+        let total: f64 = sorted.iter().map(|entry| entry.2).sum();
+        sorted.sort_by_key(|entry| entry.0);
+        (sorted.into_iter().map(|(id, _, weight)| (id, weight / total)).collect(), margin)
+    }
+
+    fn filters() -> impl Strategy<Value = Sampling> {
+        let top_k = prop_oneof![Just(0i64), 1i64..5, 1i64..400];
+        let top_p = prop_oneof![Just(1.0f64), 0.01f64..0.999];
+        let min_p = prop_oneof![Just(0.0f64), 0.0001f64..0.9];
+        (0.1f64..3.0, top_k, top_p, min_p).prop_map(|(temperature, top_k, top_p, min_p)| Sampling {
+            // The sampler divides in 32 bits.
+            temperature: f64::from(temperature as f32),
+            top_k,
+            top_p,
+            min_p,
+            ..Sampling::default()
+        })
+    }
+
+    /// Rows with ties and masks, from one chunk to several.
+    fn rows() -> impl Strategy<Value = Vec<f32>> {
+        let logit = prop_oneof![1 => Just(f32::NEG_INFINITY), 9 => (-40i32..40).prop_map(|step| step as f32 * 0.25)];
+        prop::collection::vec(logit, 1..400)
+            .prop_filter("one token must be possible", |row| row.iter().any(|logit| *logit > f32::NEG_INFINITY))
+    }
+
+    proptest! {
+        #[test]
+        fn filters_keep_what_a_full_sort_keeps(row in rows(), sampling in filters()) {
+            let (expected, margin) = naive(&row, &sampling);
+            let found = distribution(&mut row.clone(), &sampling, &History::default()).unwrap();
+            // A cut decided by less than 32-bit rounding may fall either way.
+            if margin > 1e-5 {
+                prop_assert_eq!(found.iter().map(|e| e.0).collect::<Vec<_>>(), expected.iter().map(|e| e.0).collect::<Vec<_>>());
+                for (found, expected) in found.iter().zip(&expected) {
+                    prop_assert!((found.1 - expected.1).abs() < 1e-5);
+                }
+            }
+        }
+
+        #[test]
+        fn draw_is_the_inverse_of_the_cumulative_distribution(row in rows(), sampling in filters(), uniform in 0.0f64..1.0) {
+            let history = History::default();
+            let kept = distribution(&mut row.clone(), &sampling, &history).unwrap();
+            let row_sampling = RowSampling { sampling: &sampling, history: &history, uniform };
+            let token = draw(&mut row.clone(), &row_sampling, &mut Scratch::default()).unwrap().token;
+            let before: f64 = kept.iter().take_while(|(id, _)| *id < token).map(|entry| entry.1).sum();
+            let own = kept.iter().find(|(id, _)| *id == token).expect("only kept tokens are drawn").1;
+            prop_assert!(before - 1e-6 <= uniform && uniform <= before + own + 1e-6);
+        }
+    }
+
+    #[test]
+    fn rows_do_not_see_threads_or_each_other() {
+        const VOCABULARY: usize = 1000;
+        let mut stream = Seed(1).stream();
+        let logits: Vec<f32> = (0..13 * VOCABULARY).map(|_| (stream.next_f64() * 20.0) as f32).collect();
+        let sampling =
+            Sampling { temperature: 0.8, top_p: 0.9, logprobs: 3, presence_penalty: 0.5, ..Sampling::default() };
+        let mut history = History::of_prompt(&[1, 2]);
+        history.push(3);
+        let rows: Vec<RowSampling<'_>> = (0..13)
+            .map(|row| RowSampling { sampling: &sampling, history: &history, uniform: Seed(row).uniform_at(0) })
+            .collect();
+        let alone: Vec<_> = rows
+            .iter()
+            .zip(logits.chunks(VOCABULARY))
+            .map(|(row, logits)| draw(&mut logits.to_vec(), row, &mut Scratch::default()))
+            .collect();
+        for threads in [1, 2, 3, 16] {
+            let mut sampler = Sampler::new(threads).unwrap();
+            assert_eq!(sampler.sample(&mut logits.clone(), VOCABULARY, &rows), alone);
+            assert_eq!(sampler.sample(&mut logits[..VOCABULARY].to_vec(), VOCABULARY, &rows[..1]), alone[..1]);
+        }
+    }
+
+    #[test]
+    fn logprobs_are_the_models_own() {
+        let mut logits = vec![1.0f32, 3.0, 2.0, f32::NEG_INFINITY];
+        let sampling =
+            Sampling { temperature: 0.5, repetition_penalty: 10.0, top_p: 0.5, logprobs: 2, ..Sampling::default() };
+        let history = History::of_prompt(&[1, 0]);
+        let row = RowSampling { sampling: &sampling, history: &history, uniform: 0.3 };
+        let drawn = draw(&mut logits, &row, &mut Scratch::default()).unwrap();
+        assert_eq!(drawn.token, 2, "the penalty pushes token 1 down");
+        let total = 1f64.exp() + 2f64.exp() + 3f64.exp();
+        let logprobs = drawn.logprobs.unwrap();
+        assert_eq!(logprobs.top.iter().map(|entry| entry.token).collect::<Vec<_>>(), [1, 2]);
+        for entry in logprobs.top.iter().chain([&logprobs.chosen]) {
+            let logit = [1.0, 3.0, 2.0][entry.token as usize];
+            assert!((f64::from(entry.logprob) - (logit - total.ln())).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn chosen_logprob_of_a_penalised_token_is_the_one_before_the_penalty() {
+        let sampling = Sampling { repetition_penalty: 2.0, logprobs: 1, ..Sampling::default() };
+        let history = History::of_prompt(&[0]);
+        let row = RowSampling { sampling: &sampling, history: &history, uniform: 0.0 };
+        let drawn = draw(&mut [8.0, 1.0], &row, &mut Scratch::default()).unwrap();
+        let logprobs = drawn.logprobs.unwrap();
+        assert_eq!(logprobs.chosen, logprobs.top[0]);
+    }
+}
