@@ -19,12 +19,12 @@ use super::{python, think};
 
 /// The program a reply holds, before anything is cut from it; `None` when it holds no code at all.
 pub fn extract(reply: &str, language: &str, entry_point: Option<&str>) -> Option<String> {
-    let reply = think::without_thought(reply);
+    let reply = think::strip(reply)?;
     let is_python = language.eq_ignore_ascii_case("python");
     let parses = |text: &str| !text.trim().is_empty() && (!is_python || python::parses(text));
     let defines = |text: &str| entry_point.is_none_or(|name| !is_python || python::defines(text, name));
 
-    let blocks: Vec<Block> = fence::blocks(&reply).into_iter().filter(|block| !block.text.trim().is_empty()).collect();
+    let blocks: Vec<Block> = fence::blocks(reply).into_iter().filter(|block| !block.text.trim().is_empty()).collect();
     let (tagged, other): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(|block| block.is_tagged(language));
     let text = |block: &&Block| block.text.clone();
     let whole = |block: &&&Block| parses(&block.text);
@@ -38,8 +38,8 @@ pub fn extract(reply: &str, language: &str, entry_point: Option<&str>) -> Option
         .or_else(|| tagged.iter().find(whole).map(text))
         .or_else(|| entry_point.and_then(|_| other.iter().rev().find(defining).map(text)))
         .or_else(|| other.iter().rev().filter(|block| block.tag.is_empty()).find(whole).map(text))
-        .or_else(|| fence::before_lone_closing_fence(&reply).filter(|text| parses(text)).map(str::to_string))
-        .or_else(|| is_python.then(|| longest_run(&reply, &tagged, entry_point)).flatten())
+        .or_else(|| fence::before_lone_closing_fence(reply).filter(|text| parses(text)).map(str::to_string))
+        .or_else(|| is_python.then(|| longest_run(reply, &tagged, entry_point)).flatten())
         .or_else(|| tagged.last().or(other.last()).map(text))
 }
 

@@ -30,8 +30,8 @@ impl Kind {
 ///
 /// Escapes of lone surrogates, which no text can hold, become U+FFFD.
 pub fn first_value(reply: &str, kind: Kind) -> Option<Value> {
-    let reply = think::without_thought(reply);
-    let reply = without_lone_surrogates(&reply);
+    let reply = think::strip(reply)?;
+    let reply = without_lone_surrogates(reply);
     let blocks = fence::blocks(&reply);
     let tagged = blocks.iter().filter(|block| block.is_tagged("json")).map(|block| block.text.as_str());
     tagged.chain([reply.as_str()]).find_map(|text| first_in(text, kind))

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, ExprContext, ModModule, Stmt};
+use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{LexicalErrorType, ParseErrorType, Parsed, parse_module};
 use ruff_text_size::Ranged;
 
@@ -61,6 +62,28 @@ pub fn sanitize(source: &str, entry_point: &str) -> String {
             program.push('\n');
         }
         program
+    })
+}
+
+/// The module with its spelling evened out: comments and blank lines dropped, one space between tokens. Two programs
+/// that differ in layout alone have the same form; `None` when it does not parse.
+pub fn canonical(source: &str) -> Option<String> {
+    on_deep_stack(|| {
+        let module = parse(source)?;
+        let mut form = String::new();
+        for token in module.tokens() {
+            match token.kind() {
+                TokenKind::Comment | TokenKind::NonLogicalNewline | TokenKind::EndOfFile => {}
+                TokenKind::Newline => form.push('\n'),
+                TokenKind::Indent => form.push_str("{ "),
+                TokenKind::Dedent => form.push_str("} "),
+                _ => {
+                    form.push_str(&source[token.range().to_std_range()]);
+                    form.push(' ');
+                }
+            }
+        }
+        Some(form)
     })
 }
 
@@ -360,6 +383,15 @@ mod tests {
     fn without_the_entry_point_everything_stays() {
         assert_eq!(sanitize("x = 1\nprint(x)\n", "f"), "x = 1\nprint(x)\n");
         assert_eq!(sanitize("def broken(:", "broken"), "def broken(:");
+    }
+
+    #[test]
+    fn layout_does_not_change_the_canonical_form() {
+        let one = canonical("def f(x):\n  # why\n  return x+1\n").unwrap();
+        assert_eq!(canonical("def f( x ):\n\n        return x + 1").unwrap(), one);
+        assert_ne!(canonical("def f(x):\n  return x+2\n").unwrap(), one);
+        assert_ne!(canonical("if a:\n  b\n  c\n").unwrap(), canonical("if a:\n  b\nc\n").unwrap());
+        assert_eq!(canonical("def ("), None);
     }
 
     #[test]

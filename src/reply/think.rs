@@ -1,44 +1,35 @@
-//! Reasoning apart from the answer.
-
-use std::borrow::Cow;
+//! The reply apart from the reasoning in front of it.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// The part of a reply that is meant as the answer.
+/// What the model said to the user: the text after the last closing tag, up to a tag that is opened and never closed.
 ///
-/// Blocks of `<think>…</think>` are left out. A lone closing tag ends a thought whose opening was part of the prompt:
-/// everything before it goes. A thought that never closes runs to the end of the reply.
-pub fn without_thought(reply: &str) -> Cow<'_, str> {
-    let reply = match (reply.find(OPEN), reply.find(CLOSE)) {
-        (None, None) => return Cow::Borrowed(reply),
-        (open, Some(close)) if open.is_none_or(|open| close < open) => &reply[close + CLOSE.len()..],
-        _ => reply,
-    };
-    let mut answer = String::new();
-    let mut rest = reply;
-    while let Some(open) = rest.find(OPEN) {
-        answer.push_str(&rest[..open]);
-        rest = match rest[open..].find(CLOSE) {
-            Some(close) => &rest[open + close + CLOSE.len()..],
-            None => "",
-        };
+/// A closing tag without its opening one counts too: chat templates of reasoning models often open it in the prompt.
+/// `None` when the reply ended inside its reasoning and nothing was said outside.
+pub fn strip(reply: &str) -> Option<&str> {
+    let said = reply.rfind(CLOSE).map_or(reply, |at| &reply[at + CLOSE.len()..]);
+    match said.find(OPEN) {
+        None => Some(said),
+        Some(at) => Some(&said[..at]).filter(|before| !before.trim().is_empty()),
     }
-    answer.push_str(rest);
-    Cow::Owned(answer)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::strip;
 
     #[test]
-    fn thoughts_are_dropped_wherever_they_stand() {
-        assert_eq!(without_thought("plain"), "plain");
-        assert_eq!(without_thought("<think>a</think>b"), "b");
-        assert_eq!(without_thought("x<think>a</think>b<think>c</think>d"), "xbd");
-        assert_eq!(without_thought("thought from the prompt</think>b"), "b");
-        assert_eq!(without_thought("b<think>never closed"), "b");
-        assert_eq!(without_thought("a</think>b<think>c</think>d"), "bd");
+    fn text_after_the_last_thought_is_the_reply() {
+        assert_eq!(strip("plain"), Some("plain"));
+        assert_eq!(strip("<think>a</think> b <think>c</think> d"), Some(" d"));
+        assert_eq!(strip("opened in the prompt</think>\nyes"), Some("\nyes"));
+    }
+
+    #[test]
+    fn a_reply_that_never_leaves_its_reasoning_says_nothing() {
+        assert_eq!(strip("<think>still thinking"), None);
+        assert_eq!(strip("<think>a</think>\n<think>again"), None);
+        assert_eq!(strip("42 <think>or is it"), Some("42 "));
     }
 }
