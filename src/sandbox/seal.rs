@@ -54,12 +54,18 @@ fn seal_and_run(
 
     let limits = setup.limits;
     let has_group = setup.layers.held.contains_key(&Layer::Memory);
-    settle(setup, Layer::Limits, || set_limits(&limits).map(|()| "CPU time, file size, open files, stack, core".into()))?;
+    settle(setup, Layer::Limits, || {
+        set_limits(&limits).map(|()| "CPU time, file size, open files, stack, core".into())
+    })?;
     settle_processes(setup)?;
     if !has_group {
         settle(setup, Layer::Memory, || {
             set(Resource::As, limits.memory_bytes, limits.memory_bytes)?;
-            let means = if place.has_proc { "address space of each process, total sampled" } else { "address space of each process" };
+            let means = if place.has_proc {
+                "address space of each process, total sampled"
+            } else {
+                "address space of each process"
+            };
             Ok(means.into())
         })?;
     }
