@@ -1,1 +1,33 @@
+//! Fused operations over plain slices: the only place that knows which device runs.
+//!
+//! [`ops`] is the seam. Each operation states its formula and shapes, checks them, and makes one match on the
+//! [`Device`]. Weights are a [`Matrix`], repacked once at load for the arithmetic units; attention state is a
+//! [`KvCache`] of 16-token blocks. Activations are `f32`, row-major and contiguous.
+//!
+//! # Numbers that do not move
+//!
+//! The bits of one output row are a pure function of that row's inputs: they do not depend on the other rows of the
+//! batch, on the number of threads, on how a prompt was cut into chunks, nor on the instruction set. Every reduction
+//! runs over a fixed order of 16 lanes with fused multiply-add, and `exp` and `erf` are our own polynomials, so scalar,
+//! AVX2 and AVX-512 code give the same bits. Tensors of `candle` were not taken for this reason: its matmuls pick a
+//! kernel, and so an order of summation, by the number of rows.
 
+mod cpu;
+mod device;
+mod error;
+mod kv;
+mod matrix;
+mod memory;
+pub mod ops;
+mod threads;
+
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda_absent.rs"]
+pub mod cuda;
+
+pub use device::{Device, InstructionSet};
+pub use error::{Error, Result};
+pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, Segment};
+pub use matrix::{Format, Matrix};

@@ -1,0 +1,123 @@
+//! Element-wise functions.
+
+use super::Cpu;
+use super::math::{erf, load_part, sigmoid, store_part};
+use super::norm::add_in_place;
+use super::vector::{LANES, Vector, kernel};
+use crate::threads::Parts;
+
+pub(crate) fn swiglu(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32]) {
+    let parts = Parts::new(out);
+    cpu.run_rows(gate.len(), 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        let out = unsafe { parts.take(range.clone()) };
+        swiglu_part(cpu.instruction_set, out, &gate[range.clone()], &up[range]);
+    });
+}
+
+pub(crate) fn geglu(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32]) {
+    let parts = Parts::new(out);
+    cpu.run_rows(gate.len(), 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        let out = unsafe { parts.take(range.clone()) };
+        geglu_part(cpu.instruction_set, out, &gate[range.clone()], &up[range]);
+    });
+}
+
+pub(crate) fn gelu(cpu: &Cpu, x: &mut [f32]) {
+    let (count, parts) = (x.len(), Parts::new(x));
+    // SAFETY: ranges of `run_rows` do not overlap.
+    cpu.run_rows(count, 1, |range| gelu_part(cpu.instruction_set, unsafe { parts.take(range) }));
+}
+
+pub(crate) fn gelu_tanh(cpu: &Cpu, x: &mut [f32]) {
+    let (count, parts) = (x.len(), Parts::new(x));
+    // SAFETY: ranges of `run_rows` do not overlap.
+    cpu.run_rows(count, 1, |range| gelu_tanh_part(cpu.instruction_set, unsafe { parts.take(range) }));
+}
+
+pub(crate) fn add(cpu: &Cpu, x: &mut [f32], y: &[f32]) {
+    let (count, parts) = (x.len(), Parts::new(x));
+    cpu.run_rows(count, 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        add_in_place(cpu.instruction_set, unsafe { parts.take(range.clone()) }, &y[range]);
+    });
+}
+
+pub(crate) fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
+    let (count, parts) = (x.len(), Parts::new(x));
+    cpu.run_rows(count, 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        unsafe { parts.take(range) }.iter_mut().for_each(|x| *x *= factor);
+    });
+}
+
+#[inline(always)]
+fn silu_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+    v.multiply(x, sigmoid(v, x))
+}
+
+#[inline(always)]
+fn gelu_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+    let half = v.multiply(x, v.splat(0.5));
+    v.multiply_add(half, erf(v, v.multiply(x, v.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+}
+
+/// `x/2 · (1 + tanh u) = x · sigmoid(2u)`, with `u = √(2/π) (x + 0.044715 x³)`.
+#[inline(always)]
+fn gelu_tanh_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+    const TWO_ROOT: f32 = 1.595_769_1;
+    let cubic = v.multiply_add(v.multiply(x, x), v.splat(0.044_715), v.splat(1.0));
+    v.multiply(x, sigmoid(v, v.multiply(v.multiply(x, v.splat(TWO_ROOT)), cubic)))
+}
+
+/// Applies a function in place, 16 lanes at a time.
+#[inline(always)]
+fn map<V: Vector>(v: V, x: &mut [f32], function: impl Fn(V::Floats) -> V::Floats) {
+    let (whole, rest) = x.as_chunks_mut::<LANES>();
+    for x in whole {
+        v.store(x, function(v.load(x)));
+    }
+    if !rest.is_empty() {
+        let value = function(load_part(v, rest));
+        store_part(v, rest, value);
+    }
+}
+
+/// `out = function(gate) · up`.
+#[inline(always)]
+fn gated<V: Vector>(v: V, out: &mut [f32], gate: &[f32], up: &[f32], function: impl Fn(V::Floats) -> V::Floats) {
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
+    let (gate, gate_rest) = gate.as_chunks::<LANES>();
+    let (up, up_rest) = up.as_chunks::<LANES>();
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        v.store(out, v.multiply(function(v.load(gate)), v.load(up)));
+    }
+    if !out_rest.is_empty() {
+        store_part(v, out_rest, v.multiply(function(load_part(v, gate_rest)), load_part(v, up_rest)));
+    }
+}
+
+kernel! {
+    fn swiglu_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32]) {
+        gated(v, out, gate, up, |x| silu_of(v, x));
+    }
+}
+
+kernel! {
+    fn geglu_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32]) {
+        gated(v, out, gate, up, |x| gelu_tanh_of(v, x));
+    }
+}
+
+kernel! {
+    fn gelu_part<V>(v, x: &mut [f32]) {
+        map(v, x, |x| gelu_of(v, x));
+    }
+}
+
+kernel! {
+    fn gelu_tanh_part<V>(v, x: &mut [f32]) {
+        map(v, x, |x| gelu_tanh_of(v, x));
+    }
+}

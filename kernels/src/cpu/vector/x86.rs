@@ -1,0 +1,208 @@
+//! AVX2 with FMA: a vector is two halves of 256 bits.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Vector};
+
+/// The token that this processor has AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// # Safety
+    /// The processor has `avx2`, `fma` and `f16c`.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+#[inline(always)]
+fn both<A: Copy, B: Copy, T>(a: [A; 2], b: [B; 2], operation: impl Fn(A, B) -> T) -> [T; 2] {
+    [operation(a[0], b[0]), operation(a[1], b[1])]
+}
+
+/// Calls an intrinsic under the token.
+macro_rules! with_token {
+    ($call:expr) => {
+        // SAFETY: holding `Avx2` proves the features; memory operands are references to arrays of the full width.
+        unsafe { $call }
+    };
+}
+
+impl Avx2 {
+    /// 8 + 8 lanes combined, then halves of the rest, down to one lane.
+    #[inline(always)]
+    fn tree(self, a: [__m256; 2], wide: impl Fn(__m256, __m256) -> __m256, narrow: impl Fn(__m128, __m128) -> __m128) -> f32 {
+        with_token!({
+            let eight = wide(a[0], a[1]);
+            let four = narrow(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = narrow(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(narrow(two, _mm_shuffle_ps::<1>(two, two)))
+        })
+    }
+
+    #[inline(always)]
+    fn pairs(self, sum: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
+        with_token!({
+            let products = _mm256_maddubs_epi16(weights, activations);
+            _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1)))
+        })
+    }
+}
+
+impl Vector for Avx2 {
+    type Floats = [__m256; 2];
+    type Integers = [__m256i; 2];
+    type Bytes = [__m256i; 2];
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::Floats {
+        with_token!([_mm256_set1_ps(value); 2])
+    }
+    #[inline(always)]
+    fn load(self, values: &[f32; LANES]) -> Self::Floats {
+        with_token!([_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8))])
+    }
+    #[inline(always)]
+    fn store(self, out: &mut [f32; LANES], values: Self::Floats) {
+        with_token!({
+            _mm256_storeu_ps(out.as_mut_ptr(), values[0]);
+            _mm256_storeu_ps(out.as_mut_ptr().add(8), values[1]);
+        })
+    }
+    #[inline(always)]
+    fn load_f16(self, values: &[u16; LANES]) -> Self::Floats {
+        with_token!([
+            _mm256_cvtph_ps(_mm_loadu_si128(values.as_ptr().cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(values.as_ptr().add(8).cast())),
+        ])
+    }
+    #[inline(always)]
+    fn load_bf16(self, values: &[u16; LANES]) -> Self::Floats {
+        [0, 8].map(|at| {
+            with_token!({
+                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().add(at).cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            })
+        })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| with_token!(_mm256_add_ps(a, b)))
+    }
+    #[inline(always)]
+    fn subtract(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| with_token!(_mm256_sub_ps(a, b)))
+    }
+    #[inline(always)]
+    fn multiply(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| with_token!(_mm256_mul_ps(a, b)))
+    }
+    #[inline(always)]
+    fn divide(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| with_token!(_mm256_div_ps(a, b)))
+    }
+    #[inline(always)]
+    fn multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        with_token!([_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])])
+    }
+    #[inline(always)]
+    fn negate_multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        with_token!([_mm256_fnmadd_ps(a[0], b[0], c[0]), _mm256_fnmadd_ps(a[1], b[1], c[1])])
+    }
+    #[inline(always)]
+    fn maximum(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        both(a, b, |a, b| with_token!(_mm256_max_ps(a, b)))
+    }
+    #[inline(always)]
+    fn select_less(
+        self,
+        a: Self::Floats,
+        b: Self::Floats,
+        then: Self::Floats,
+        otherwise: Self::Floats,
+    ) -> Self::Floats {
+        let less = both(a, b, |a, b| with_token!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b)));
+        with_token!([
+            _mm256_blendv_ps(otherwise[0], then[0], less[0]),
+            _mm256_blendv_ps(otherwise[1], then[1], less[1]),
+        ])
+    }
+    #[inline(always)]
+    fn absolute(self, a: Self::Floats) -> Self::Floats {
+        a.map(|a| with_token!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a)))
+    }
+    #[inline(always)]
+    fn copy_sign(self, a: Self::Floats, sign: Self::Floats) -> Self::Floats {
+        both(self.absolute(a), sign, |a, sign| {
+            with_token!(_mm256_or_ps(a, _mm256_and_ps(_mm256_set1_ps(-0.0), sign)))
+        })
+    }
+    #[inline(always)]
+    fn round(self, a: Self::Floats) -> Self::Floats {
+        a.map(|a| with_token!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)))
+    }
+    #[inline(always)]
+    fn power_of_two(self, n: Self::Floats) -> Self::Floats {
+        n.map(|n| {
+            with_token!({
+                let exponent = _mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+            })
+        })
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::Floats) -> f32 {
+        self.tree(a, |a, b| with_token!(_mm256_add_ps(a, b)), |a, b| with_token!(_mm_add_ps(a, b)))
+    }
+    #[inline(always)]
+    fn largest(self, a: Self::Floats) -> f32 {
+        self.tree(a, |a, b| with_token!(_mm256_max_ps(a, b)), |a, b| with_token!(_mm_max_ps(a, b)))
+    }
+    #[inline(always)]
+    fn splat_integers(self, value: i32) -> Self::Integers {
+        with_token!([_mm256_set1_epi32(value); 2])
+    }
+    #[inline(always)]
+    fn to_floats(self, a: Self::Integers) -> Self::Floats {
+        a.map(|a| with_token!(_mm256_cvtepi32_ps(a)))
+    }
+    #[inline(always)]
+    fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes {
+        with_token!([
+            _mm256_loadu_si256(bytes.as_ptr().cast()),
+            _mm256_loadu_si256(bytes.as_ptr().add(32).cast()),
+        ])
+    }
+    #[inline(always)]
+    fn load_nibbles(self, bytes: &[u8; 64]) -> (Self::Bytes, Self::Bytes) {
+        let packed = self.load_bytes(bytes);
+        with_token!({
+            let mask = _mm256_set1_epi8(15);
+            (
+                packed.map(|packed| _mm256_and_si256(packed, mask)),
+                packed.map(|packed| _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask)),
+            )
+        })
+    }
+    /// `maddubs` sums two products in 16 bits and saturates: weights are split into the low seven bits and the top one,
+    /// so that 2 · 127 · 127 and 2 · 128 · 127 both fit.
+    #[inline(always)]
+    fn dot(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
+        with_token!({
+            let activations = _mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8)));
+            both(sum, weights, |sum, weights| {
+                let low = _mm256_and_si256(weights, _mm256_set1_epi8(127));
+                let top = _mm256_and_si256(weights, _mm256_set1_epi8(-128));
+                self.pairs(self.pairs(sum, low, activations), top, activations)
+            })
+        })
+    }
+    #[inline(always)]
+    fn dot_small(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
+        let activations =
+            with_token!(_mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8))));
+        both(sum, weights, |sum, weights| self.pairs(sum, weights, activations))
+    }
+}

@@ -1,0 +1,121 @@
+//! Keys and values of past tokens, in blocks of 16 tokens that requests share by number.
+
+use std::ops::Range;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::Aligned;
+
+/// Tokens in one block: one vector of scores.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// The extents of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvGeometry {
+    pub layers: usize,
+    /// Blocks in the pool, shared by all requests; a block number stands for its place in every layer.
+    pub blocks: usize,
+    /// Always [`BLOCK_TOKENS`].
+    pub block_tokens: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+impl KvGeometry {
+    /// Memory of one block over all layers, keys and values.
+    pub fn bytes_per_block(&self) -> usize {
+        self.layers * self.kv_heads * self.head_block() * size_of::<f32>()
+    }
+
+    /// Values of one (layer, block, head): keys `[D, 16]`, then values `[16, D padded to 16]`.
+    pub(crate) fn head_block(&self) -> usize {
+        BLOCK_TOKENS * (self.head_dim + self.padded_dim())
+    }
+
+    pub(crate) fn padded_dim(&self) -> usize {
+        self.head_dim.next_multiple_of(BLOCK_TOKENS)
+    }
+}
+
+/// The pool of blocks on one device.
+///
+/// One (layer, block, head) is contiguous:
+///
+/// ```text
+/// keys    [D][16]   dimension-major: the 16 scores of a query are one chain of vector multiply-adds over D
+/// values  [16][D']  token-major, D' = D rounded up to 16: the output of a query is a chain over tokens
+/// ```
+///
+/// Stored as `f32`. A block's contents belong to whoever holds its number: the cache itself counts no references.
+pub struct KvCache {
+    geometry: KvGeometry,
+    storage: Aligned<f32>,
+}
+
+impl KvCache {
+    /// A zeroed cache. Memory is taken from the system as blocks are first written.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an extent of zero or `block_tokens` other than 16.
+    pub fn new(device: &Device, geometry: KvGeometry) -> Result<Self> {
+        let op = "kv cache";
+        if let crate::device::Backend::Cuda(cuda) = device.backend() {
+            return cuda.refuse(op);
+        }
+        let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim } = geometry;
+        if block_tokens != BLOCK_TOKENS {
+            let problem = format!("blocks of {block_tokens} tokens asked for, kernels work on {BLOCK_TOKENS}");
+            return Err(Error::Shape { op, problem });
+        }
+        if layers == 0 || blocks == 0 || kv_heads == 0 || head_dim == 0 {
+            return Err(Error::Shape { op, problem: format!("an extent of {geometry:?} is zero") });
+        }
+        Ok(Self { geometry, storage: Aligned::zeroed(layers * blocks * kv_heads * geometry.head_block()) })
+    }
+
+    pub fn geometry(&self) -> &KvGeometry {
+        &self.geometry
+    }
+
+    /// Memory of one block over all layers, keys and values.
+    pub fn bytes_per_block(geometry: &KvGeometry) -> usize {
+        geometry.bytes_per_block()
+    }
+
+    pub(crate) fn offset(&self, layer: usize, block: usize, head: usize) -> usize {
+        let KvGeometry { blocks, kv_heads, .. } = self.geometry;
+        ((layer * blocks + block) * kv_heads + head) * self.geometry.head_block()
+    }
+
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.storage
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.storage
+    }
+}
+
+/// One request's tokens in a packed step.
+///
+/// ```text
+/// packed rows   … [query_start ────── query_len) …          this step's tokens
+/// positions        context_len, context_len + 1, …          where they stand in the request
+/// block table      tables[table] = ids of blocks 0, 1, …    token at position p lives in block p / 16, slot p mod 16
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub query_start: usize,
+    pub query_len: usize,
+    /// Tokens of the request that are in the cache already.
+    pub context_len: usize,
+    /// The request's slice of the step's `tables`; must cover the blocks of `context_len + query_len` tokens.
+    pub table: Range<usize>,
+}
+
+impl Segment {
+    /// Tokens in the cache after this step.
+    pub fn total_len(&self) -> usize {
+        self.context_len + self.query_len
+    }
+}

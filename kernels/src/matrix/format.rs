@@ -1,0 +1,71 @@
+//! The storage formats of weights in model files.
+
+/// How a file stores a weight: plain numbers, or ggml's blocks of small integers with shared scales.
+///
+/// Source: ggml-common.h of `ggml-org/llama.cpp` defines the block layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(non_camel_case_types)]
+pub enum Format {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Q8K,
+}
+
+impl Format {
+    /// Every format, in ggml's order.
+    pub const ALL: [Format; 14] = [
+        Format::F32,
+        Format::F16,
+        Format::BF16,
+        Format::Q4_0,
+        Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
+        Format::Q8_0,
+        Format::Q2K,
+        Format::Q3K,
+        Format::Q4K,
+        Format::Q5K,
+        Format::Q6K,
+        Format::Q8K,
+    ];
+
+    /// Values in one block of a row; rows hold whole blocks.
+    pub fn block_values(self) -> usize {
+        match self {
+            Format::F32 | Format::F16 | Format::BF16 => 1,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
+            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K => 256,
+        }
+    }
+
+    /// Bytes of one block in a file.
+    pub fn block_bytes(self) -> usize {
+        match self {
+            Format::F32 => 4,
+            Format::F16 | Format::BF16 => 2,
+            Format::Q4_0 => 18,
+            Format::Q4_1 => 20,
+            Format::Q5_0 => 22,
+            Format::Q5_1 => 24,
+            Format::Q8_0 => 34,
+            Format::Q2K => 84,
+            Format::Q3K => 110,
+            Format::Q4K => 144,
+            Format::Q5K => 176,
+            Format::Q6K => 210,
+            Format::Q8K => 292,
+        }
+    }
+}

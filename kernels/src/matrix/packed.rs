@@ -1,0 +1,214 @@
+//! The packed layouts: tiles of 16 output rows, so that one vector holds one step of 16 outputs.
+
+use half::{bf16, f16};
+
+use super::blocks::{Group, read_block, zero_level};
+use super::format::Format;
+use crate::memory::Aligned;
+
+/// Output rows in a tile: the lanes of a vector. The last tile is filled up with zeros.
+pub(crate) const TILE_ROWS: usize = 16;
+
+/// Packed weights.
+pub(crate) enum Storage {
+    F32(Panels<f32>),
+    F16(Panels<u16>),
+    BF16(Panels<u16>),
+    Blocks(Blocks),
+}
+
+/// Plain weights `[tiles][k][16]`.
+pub(crate) struct Panels<T: bytemuck::Zeroable + Copy> {
+    pub(crate) values: Aligned<T>,
+    pub(crate) columns: usize,
+}
+
+/// Quantised weights. One group is 16 rows by 32 columns, its bytes in the order of an 8-bit dot product over four
+/// columns; groups follow each other along the columns, tiles along the rows.
+///
+/// ```text
+/// 8 bits:  levels[quad 0..8][row 0..16][4]                                 512 bytes
+/// 4 bits:  levels[quad 0..4][row 0..16][4]  low nibble = quad q, high = quad q + 4   256 bytes
+/// scales, minima: [half 0..halves][row 0..16]
+/// ```
+pub(crate) struct Blocks {
+    pub(crate) levels: Aligned<u8>,
+    /// 4 or 8.
+    pub(crate) bits: usize,
+    /// 1: scales for 32 columns; 2: for 16.
+    pub(crate) halves: usize,
+    /// The level that stands for zero.
+    pub(crate) zero: i32,
+    pub(crate) scales: BlockScales,
+    pub(crate) minima: Option<BlockScales>,
+    /// Groups along the columns: k / 32.
+    pub(crate) groups: usize,
+}
+
+/// Per-group factors: as stored (`f16`), or products of stored factors that only `f32` holds exactly.
+pub(crate) enum BlockScales {
+    F16(Aligned<u16>),
+    F32(Aligned<f32>),
+}
+
+impl BlockScales {
+    fn zeroed(half_precision: bool, length: usize) -> Self {
+        if half_precision {
+            BlockScales::F16(Aligned::zeroed(length))
+        } else {
+            BlockScales::F32(Aligned::zeroed(length))
+        }
+    }
+
+    fn set(&mut self, index: usize, value: f32) {
+        match self {
+            // Exact: the value was read from an f16.
+            BlockScales::F16(values) => values[index] = f16::from_f32(value).to_bits(),
+            BlockScales::F32(values) => values[index] = value,
+        }
+    }
+
+    fn get(&self, index: usize) -> f32 {
+        match self {
+            BlockScales::F16(values) => f16::from_bits(values[index]).to_f32(),
+            BlockScales::F32(values) => values[index],
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            BlockScales::F16(values) => values.len() * 2,
+            BlockScales::F32(values) => values.len() * 4,
+        }
+    }
+}
+
+impl<T: bytemuck::Zeroable + Copy> Panels<T> {
+    pub(super) fn pack(rows: usize, columns: usize, value: impl Fn(usize, usize) -> T) -> Self {
+        let tiles = rows.div_ceil(TILE_ROWS);
+        let mut values = Aligned::zeroed(tiles * columns * TILE_ROWS);
+        for row in 0..rows {
+            let tile = row / TILE_ROWS * columns * TILE_ROWS + row % TILE_ROWS;
+            for column in 0..columns {
+                values[tile + column * TILE_ROWS] = value(row, column);
+            }
+        }
+        Self { values, columns }
+    }
+
+    fn row(&self, row: usize) -> impl Iterator<Item = T> {
+        let tile = &self.values[row / TILE_ROWS * self.columns * TILE_ROWS..][..self.columns * TILE_ROWS];
+        tile.iter().skip(row % TILE_ROWS).step_by(TILE_ROWS).copied()
+    }
+}
+
+impl Blocks {
+    fn pack(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
+        let bits = if matches!(format, Format::Q4_0 | Format::Q4_1 | Format::Q4K) { 4 } else { 8 };
+        let halves = if matches!(format, Format::Q2K | Format::Q3K | Format::Q6K | Format::Q8K) { 2 } else { 1 };
+        let has_minima = matches!(format, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K);
+        let half_precision = format.block_values() == 32;
+        let groups = columns / 32;
+        let all = rows.div_ceil(TILE_ROWS) * groups;
+        let factors = all * halves * TILE_ROWS;
+        let mut packed = Self {
+            levels: Aligned::zeroed(all * TILE_ROWS * 4 * bits),
+            bits,
+            halves,
+            zero: zero_level(format),
+            scales: BlockScales::zeroed(half_precision, factors),
+            minima: has_minima.then(|| BlockScales::zeroed(half_precision, factors)),
+            groups,
+        };
+        let mut read = [Group::default(); 8];
+        let read = &mut read[..format.block_values() / 32];
+        let blocks_a_row = columns / format.block_values();
+        for (index, block) in bytes.chunks_exact(format.block_bytes()).enumerate() {
+            read_block(format, block, read);
+            let (row, first) = (index / blocks_a_row, index % blocks_a_row * read.len());
+            for (offset, group) in read.iter().enumerate() {
+                packed.set(row, first + offset, group);
+            }
+        }
+        packed
+    }
+
+    fn set(&mut self, row: usize, group: usize, values: &Group) {
+        let (at, lane) = (row / TILE_ROWS * self.groups + group, row % TILE_ROWS);
+        let levels = &mut self.levels[at * TILE_ROWS * 4 * self.bits..][..TILE_ROWS * 4 * self.bits];
+        for (column, level) in values.levels.iter().enumerate() {
+            let (quad, byte) = (column / 4, lane * 4 + column % 4);
+            if self.bits == 8 {
+                levels[quad * 64 + byte] = *level;
+            } else {
+                levels[quad % 4 * 64 + byte] |= level << (quad / 4 * 4);
+            }
+        }
+        for half in 0..self.halves {
+            let index = (at * self.halves + half) * TILE_ROWS + lane;
+            self.scales.set(index, values.scale[half]);
+            if let Some(minima) = &mut self.minima {
+                minima.set(index, values.minimum[half]);
+            }
+        }
+    }
+
+    fn read_row(&self, row: usize, out: &mut [f32]) {
+        let lane = row % TILE_ROWS;
+        for (group, out) in out.chunks_exact_mut(32).enumerate() {
+            let at = row / TILE_ROWS * self.groups + group;
+            let levels = &self.levels[at * TILE_ROWS * 4 * self.bits..][..TILE_ROWS * 4 * self.bits];
+            for (column, out) in out.iter_mut().enumerate() {
+                let (quad, byte) = (column / 4, lane * 4 + column % 4);
+                let level = match self.bits {
+                    8 => levels[quad * 64 + byte],
+                    _ => levels[quad % 4 * 64 + byte] >> (quad / 4 * 4) & 15,
+                };
+                let index = (at * self.halves + column / 16 * (self.halves - 1)) * TILE_ROWS + lane;
+                let minimum = self.minima.as_ref().map_or(0.0, |minima| minima.get(index));
+                *out = self.scales.get(index) * (i32::from(level) - self.zero) as f32 + minimum;
+            }
+        }
+    }
+}
+
+impl Storage {
+    /// The caller has checked that `bytes` holds exactly `rows` by `columns` values.
+    pub(super) fn pack(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
+        let half = |row: usize, column: usize| {
+            let at = (row * columns + column) * 2;
+            u16::from_le_bytes([bytes[at], bytes[at + 1]])
+        };
+        match format {
+            Format::F32 => Storage::F32(Panels::pack(rows, columns, |row, column| {
+                let at = (row * columns + column) * 4;
+                f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            })),
+            Format::F16 => Storage::F16(Panels::pack(rows, columns, half)),
+            Format::BF16 => Storage::BF16(Panels::pack(rows, columns, half)),
+            _ => Storage::Blocks(Blocks::pack(format, rows, columns, bytes)),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Storage::F32(panels) => panels.values.len() * 4,
+            Storage::F16(panels) | Storage::BF16(panels) => panels.values.len() * 2,
+            Storage::Blocks(blocks) => {
+                blocks.levels.len() + blocks.scales.bytes() + blocks.minima.as_ref().map_or(0, BlockScales::bytes)
+            }
+        }
+    }
+
+    pub(super) fn read_row(&self, row: usize, out: &mut [f32]) {
+        fn copy(out: &mut [f32], values: impl Iterator<Item = f32>) {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value);
+        }
+        match self {
+            Storage::F32(panels) => copy(out, panels.row(row)),
+            Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits).to_f32())),
+            Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits).to_f32())),
+            Storage::Blocks(blocks) => blocks.read_row(row, out),
+        }
+    }
+}

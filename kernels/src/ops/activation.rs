@@ -1,0 +1,68 @@
+//! Element-wise functions of feed-forward layers.
+
+use crate::cpu;
+use crate::device::{Backend, Device};
+use crate::error::{Result, check_length};
+
+/// `out = silu(gate) · up`, with `silu(x) = x / (1 + e⁻ˣ)` (Shazeer 2020, "GLU Variants Improve Transformer", §2).
+///
+/// # Shapes
+/// `out`, `gate`, `up` `[T, F]`
+///
+/// # Errors
+/// Different lengths.
+pub fn swiglu(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) -> Result<()> {
+    let op = "swiglu";
+    check_gate(op, out, gate, up)?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::swiglu(cpu, out, gate, up),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
+/// `out = gelu_tanh(gate) · up`, the gate of Gemma.
+///
+/// # Shapes
+/// `out`, `gate`, `up` `[T, F]`
+///
+/// # Errors
+/// Different lengths.
+pub fn geglu_tanh(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) -> Result<()> {
+    let op = "geglu_tanh";
+    check_gate(op, out, gate, up)?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::geglu(cpu, out, gate, up),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
+/// `x = x/2 · (1 + erf(x / √2))` in place (Hendrycks & Gimpel 2016, "Gaussian Error Linear Units", §2).
+///
+/// # Errors
+/// None on the processor.
+pub fn gelu(device: &Device, x: &mut [f32]) -> Result<()> {
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::gelu(cpu, x),
+        Backend::Cuda(cuda) => return cuda.refuse("gelu"),
+    }
+    Ok(())
+}
+
+/// `x = x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))` in place (same source, §2: the approximation).
+///
+/// # Errors
+/// None on the processor.
+pub fn gelu_tanh(device: &Device, x: &mut [f32]) -> Result<()> {
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::gelu_tanh(cpu, x),
+        Backend::Cuda(cuda) => return cuda.refuse("gelu_tanh"),
+    }
+    Ok(())
+}
+
+fn check_gate(op: &'static str, out: &[f32], gate: &[f32], up: &[f32]) -> Result<()> {
+    check_length(op, "out", out.len(), &[("gate", gate.len())])?;
+    check_length(op, "up", up.len(), &[("gate", gate.len())])
+}

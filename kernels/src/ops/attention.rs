@@ -1,0 +1,106 @@
+//! Softmax attention.
+
+use super::kv::check_segments;
+use crate::cpu;
+use crate::device::{Backend, Device};
+use crate::error::{Error, Result, check_length, check_rows};
+use crate::kv::{KvCache, Segment};
+
+/// The extents of an attention layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads HQ, a multiple of `kv_heads`: query head `h` reads kv head `h · kv_heads / heads`
+    /// (Ainslie et al. 2023, "GQA", §2.2).
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Factor of every score; `1/√D` in most models.
+    pub scale: f32,
+    /// Keys a query sees, itself counted; `None` for all. In bidirectional attention, on each side.
+    pub window: Option<usize>,
+}
+
+/// Causal attention over the paged cache: `out[t] = softmax(scale · q[t] Kᵀ) V` over the positions up to the token's
+/// own. The step's own keys and values must have been written before ([`super::kv::write`]).
+///
+/// Keys are visited in blocks of 16 in order of position with an online softmax (Milakov & Gimelshein 2018, "Online
+/// normalizer calculation for softmax", alg. 3); a query's arithmetic does not depend on which queries share the pass.
+///
+/// # Shapes
+/// `out`, `q` `[T, HQ, D]` · `segments` as in [`Segment`], ordered by rows · `tables` block numbers
+///
+/// # Errors
+/// A shape that contradicts the cache, segments or tables out of range. Rows of no segment are left as they are.
+#[allow(clippy::too_many_arguments)]
+pub fn paged(
+    device: &Device,
+    out: &mut [f32],
+    q: &[f32],
+    cache: &KvCache,
+    layer: usize,
+    segments: &[Segment],
+    tables: &[u32],
+    shape: AttentionShape,
+) -> Result<()> {
+    let op = "paged attention";
+    check_shape(op, &shape)?;
+    let geometry = cache.geometry();
+    if (shape.kv_heads, shape.head_dim) != (geometry.kv_heads, geometry.head_dim) {
+        let problem = format!(
+            "{} kv heads of {} asked for, the cache has {} of {}",
+            shape.kv_heads, shape.head_dim, geometry.kv_heads, geometry.head_dim
+        );
+        return Err(Error::Shape { op, problem });
+    }
+    let tokens = check_rows(op, "q", q.len(), shape.heads * shape.head_dim)?;
+    check_length(op, "out", out.len(), &[("q", q.len())])?;
+    check_segments(op, geometry, layer, tokens, segments, tables)?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
+/// Attention of every token to every token of its own text, for encoders.
+///
+/// # Shapes
+/// `out`, `q` `[T, HQ, D]` · `k`, `v` `[T, KVH, D]` · `lengths` of the texts packed without padding, `Σ = T`
+///
+/// # Errors
+/// A wrong length.
+pub fn bidirectional(
+    device: &Device,
+    out: &mut [f32],
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    lengths: &[usize],
+    shape: AttentionShape,
+) -> Result<()> {
+    let op = "bidirectional attention";
+    check_shape(op, &shape)?;
+    let tokens = ("tokens", lengths.iter().sum());
+    let (heads, kv_heads, dim) = (("heads", shape.heads), ("kv heads", shape.kv_heads), ("head dim", shape.head_dim));
+    check_length(op, "q", q.len(), &[tokens, heads, dim])?;
+    check_length(op, "out", out.len(), &[tokens, heads, dim])?;
+    check_length(op, "k", k.len(), &[tokens, kv_heads, dim])?;
+    check_length(op, "v", v.len(), &[tokens, kv_heads, dim])?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::attention::bidirectional(cpu, out, q, k, v, lengths, &shape),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
+fn check_shape(op: &'static str, shape: &AttentionShape) -> Result<()> {
+    let AttentionShape { heads, kv_heads, head_dim, window, .. } = *shape;
+    if heads == 0 || kv_heads == 0 || head_dim == 0 || !heads.is_multiple_of(kv_heads) {
+        let problem = format!("{heads} query heads over {kv_heads} kv heads of {head_dim} values");
+        return Err(Error::Shape { op, problem });
+    }
+    if window == Some(0) {
+        return Err(Error::Shape { op, problem: "a window of 0 keys leaves nothing to attend to".into() });
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Linear layers.
+
+use crate::cpu;
+use crate::device::{Backend, Device};
+use crate::error::{Result, check_length, check_rows};
+use crate::matrix::Matrix;
+
+/// `y = x Wᵀ`.
+///
+/// With plain weights (f32, f16, bf16) each output is one chain of fused multiply-adds over `k` in order. With quantised
+/// weights the row is quantised to 8 bits in groups of 32 (scale = largest magnitude / 127, `f32`), products inside a
+/// group are exact integers, and groups are added in order. The error against dequantised weights is that of 8-bit
+/// activations: at most half a step, largest/254, per activation.
+///
+/// # Shapes
+/// `out` `[T, N]` · `x` `[T, K]` · `w` `[N, K]`
+///
+/// # Errors
+/// A wrong length.
+pub fn linear(device: &Device, out: &mut [f32], x: &[f32], w: &Matrix) -> Result<()> {
+    check("linear", out, x, w)?;
+    dispatch(device, "linear", out, x, w, None)
+}
+
+/// `y = x Wᵀ + b`: the bias is added last, once.
+///
+/// # Shapes
+/// `out` `[T, N]` · `x` `[T, K]` · `w` `[N, K]` · `bias` `[N]`
+///
+/// # Errors
+/// A wrong length.
+pub fn linear_bias(device: &Device, out: &mut [f32], x: &[f32], w: &Matrix, bias: &[f32]) -> Result<()> {
+    check("linear_bias", out, x, w)?;
+    check_length("linear_bias", "bias", bias.len(), &[("n", w.rows())])?;
+    dispatch(device, "linear_bias", out, x, w, Some(bias))
+}
+
+fn check(op: &'static str, out: &[f32], x: &[f32], w: &Matrix) -> Result<()> {
+    let tokens = check_rows(op, "x", x.len(), w.columns())?;
+    check_length(op, "out", out.len(), &[("tokens", tokens), ("n", w.rows())])
+}
+
+fn dispatch(
+    device: &Device,
+    op: &'static str,
+    out: &mut [f32],
+    x: &[f32],
+    w: &Matrix,
+    bias: Option<&[f32]>,
+) -> Result<()> {
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::matmul::linear(cpu, out, x, w, bias),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}

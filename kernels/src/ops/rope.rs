@@ -1,0 +1,93 @@
+//! Rotary position embedding.
+
+use crate::cpu;
+use crate::device::{Backend, Device};
+use crate::error::{Error, Result, check_rows};
+
+/// Which elements of a head form the pair that is rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// `(x[i], x[i + pairs])`: Hugging Face checkpoints, and GGUF files of NeoX type.
+    Halves,
+    /// `(x[2i], x[2i + 1])`: the original paper, and GGUF files of the `llama` architecture (their q and k rows are
+    /// permuted to suit).
+    Interleaved,
+}
+
+/// Cosines and sines for every position of a context, computed in double precision.
+#[derive(Clone, Debug)]
+pub struct RopeTable {
+    pairs: usize,
+    /// `[positions][pairs cosines, pairs sines]`
+    values: Vec<f32>,
+}
+
+impl RopeTable {
+    /// The plain table: pair `i` of `rotary_dim / 2` turns by `base^(−2i / rotary_dim)` radians a position
+    /// (Su et al. 2021, "RoFormer", eq. 15).
+    pub fn new(rotary_dim: usize, positions: usize, base: f64) -> Self {
+        Self::from_frequencies(&rope_frequencies(rotary_dim, base), positions, 1.0)
+    }
+
+    /// A table from radians a position for each pair; scaled contexts change these. `magnitude` multiplies every
+    /// cosine and sine (1 but for YaRN).
+    pub fn from_frequencies(frequencies: &[f64], positions: usize, magnitude: f64) -> Self {
+        let mut values = Vec::with_capacity(positions * frequencies.len() * 2);
+        for position in 0..positions {
+            let angle = |frequency: &f64| position as f64 * frequency;
+            values.extend(frequencies.iter().map(|frequency| (angle(frequency).cos() * magnitude) as f32));
+            values.extend(frequencies.iter().map(|frequency| (angle(frequency).sin() * magnitude) as f32));
+        }
+        Self { pairs: frequencies.len(), values }
+    }
+
+    /// Pairs rotated in each head; elements from `2 · pairs` on are left as they are.
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// Positions in the table.
+    pub fn positions(&self) -> usize {
+        self.values.len().checked_div(2 * self.pairs).unwrap_or(0)
+    }
+
+    pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        self.values[position * 2 * self.pairs..][..2 * self.pairs].split_at(self.pairs)
+    }
+}
+
+/// `base^(−2i / rotary_dim)` for each pair `i`.
+pub fn rope_frequencies(rotary_dim: usize, base: f64) -> Vec<f64> {
+    (0..rotary_dim / 2).map(|pair| base.powf(-2.0 * pair as f64 / rotary_dim as f64)).collect()
+}
+
+/// Rotates the first `2 · pairs` elements of every head: `(a, b) → (a cos − b sin, b cos + a sin)`.
+///
+/// # Shapes
+/// `x` `[T, heads, D]` with `D ≥ 2 · pairs` · `positions` `[T]`
+///
+/// # Errors
+/// A position outside of the table, or a wrong length.
+pub fn rope(
+    device: &Device,
+    x: &mut [f32],
+    positions: &[u32],
+    table: &RopeTable,
+    heads: usize,
+    style: RopeStyle,
+) -> Result<()> {
+    let op = "rope";
+    let head_dim = check_rows(op, "x", x.len(), positions.len() * heads)?;
+    if head_dim < 2 * table.pairs() {
+        let problem = format!("heads of {head_dim} values cannot hold {} rotated pairs", table.pairs());
+        return Err(Error::Shape { op, problem });
+    }
+    if let Some(position) = positions.iter().find(|position| **position as usize >= table.positions()) {
+        return Err(Error::Index { op, operand: "position", index: *position as usize, limit: table.positions() });
+    }
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::rope::rope(cpu, x, positions, table, heads, head_dim, style),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
