@@ -37,6 +37,7 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_unknown_method_callback(unknown_method);
     environment.add_filter("tojson", tojson);
     environment.add_test("sequence", is_sequence);
+    environment.add_test("iterable", is_iterable);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("range", range);
     environment.add_function("cycler", minijinja_contrib::globals::cycler);
@@ -70,9 +71,13 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
+/// Jinja's: whatever Python can iterate over.
+fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || value.kind() == ValueKind::Iterable
+}
+
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-fn tojson(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
-    let (positional, keywords): (&[Value], Kwargs) = minijinja::value::from_args(&arguments)?;
+fn tojson(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<Value, Error> {
     let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
         let given = match positional.get(index) {
             Some(value) => Some(value.clone()),

@@ -205,7 +205,7 @@ impl ChatTemplate {
             ("strftime_now", strftime_now),
         ];
         let extra = options.extra.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
-        named.chain(given).chain(tools).chain(extra).collect()
+        Value::from_pairs(named.chain(given).chain(tools).chain(extra))
     }
 }
 
