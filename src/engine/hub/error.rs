@@ -41,6 +41,9 @@ pub enum Error {
     /// A path that holds no checkpoint, or a repository that holds several.
     #[error("{place} is not a model: {problem}")]
     NotAModel { place: String, problem: String },
+    /// Files that are here but cannot be read as a checkpoint.
+    #[error("cannot read the checkpoint {}", path.display())]
+    Checkpoint { path: PathBuf, source: lifelong_models::Error },
     /// The model cache cannot be read or written; no other source would help.
     #[error("cannot {action} {}: {source}\nhint: {}", path.display(), storage_hint(source))]
     Storage { action: &'static str, path: PathBuf, source: io::Error },

@@ -5,9 +5,7 @@
 //! Face cache, runs on a thread that is given up when it falls silent ([`watch`]), and what it brings is checked by
 //! the caller.
 
-#[path = "reach.rs"]
 mod reach;
-#[path = "watch.rs"]
 mod watch;
 
 use super::Sources;

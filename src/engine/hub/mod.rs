@@ -10,6 +10,7 @@
 //! Read in this order: [`settings`] (what the environment says), [`preset`], `pull` (the loop over files and
 //! sources), `store` (the folder, its lock and its receipt), then one file a source.
 
+pub mod card;
 mod digest;
 mod error;
 mod files;
