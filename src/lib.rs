@@ -14,5 +14,6 @@ pub mod reply;
 pub mod benchmark;
 pub mod memory;
 pub mod metric;
+pub mod report;
 pub mod scorer;
 pub mod store;
