@@ -1,6 +1,9 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
 mod jsonl;
+mod bigcodebench;
+mod data_file;
+mod humaneval;
 
 use std::path::PathBuf;
 
@@ -33,6 +36,7 @@ pub trait Benchmark: Registered + Sync {
 
 /// Every benchmark, by name.
 pub static BENCHMARKS: &[&dyn Benchmark] = &[&jsonl::Jsonl];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval];
 
 /// The benchmark with this name.
 ///

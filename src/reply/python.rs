@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use ruff_python_ast::token::TokenKind;
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, ExprContext, ModModule, Stmt};
-use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{LexicalErrorType, ParseErrorType, Parsed, parse_module};
 use ruff_text_size::Ranged;
 
@@ -22,9 +22,14 @@ pub fn parses(source: &str) -> bool {
     on_deep_stack(|| parse(source).is_some())
 }
 
+/// Names that the module binds at its top level, in order. `None` when it does not parse.
+pub fn definitions(source: &str) -> Option<BTreeSet<String>> {
+    on_deep_stack(|| parse(source).map(|module| bound_names(module.syntax())))
+}
+
 /// Whether the module defines the name at its top level. `false` when it does not parse.
 pub fn defines(source: &str, name: &str) -> bool {
-    on_deep_stack(|| parse(source).is_some_and(|module| bound_names(module.syntax()).contains(name)))
+    definitions(source).is_some_and(|names| names.contains(name))
 }
 
 /// The longest run of lines that parses, trimmed; with an entry point, the longest that defines it when there is one.
@@ -46,16 +51,17 @@ pub fn longest_parsable_run(text: &str, entry_point: Option<&str>) -> Option<Str
     })
 }
 
-/// Keeps imports and the top-level definitions that the entry point reaches by name; drops the rest (prints, example
-/// calls, `if __name__ == …`). A text that does not parse, or does not define the entry point, is returned as it is.
+/// Keeps imports and the top-level definitions that the entry point, or a name of `also`, reaches by name; drops the
+/// rest (prints, example calls, `if __name__ == …`). A text that does not parse, or does not define the entry point, is
+/// returned as it is.
 ///
 /// Every definition of a kept name stays, since the last one counts. A block (`if`, `try`, `with`, …) stays when it
 /// binds a name that is needed.
-pub fn sanitize(source: &str, entry_point: &str) -> String {
+pub fn sanitize(source: &str, entry_point: &str, also: &BTreeSet<String>) -> String {
     on_deep_stack(|| {
         let Some(module) = parse(source) else { return source.to_string() };
         let statements = &module.syntax().body;
-        let Some(kept) = reachable(statements, entry_point) else { return source.to_string() };
+        let Some(kept) = reachable(statements, entry_point, also) else { return source.to_string() };
         let mut program = String::new();
         for (statement, _) in statements.iter().zip(kept).filter(|(_, is_kept)| *is_kept) {
             program.push_str(&source[statement.range().to_std_range()]);
@@ -101,6 +107,32 @@ pub fn test_methods(source: &str, class: &str) -> Option<BTreeSet<String>> {
             _ => None,
         });
         Some(methods.collect())
+    })
+}
+
+/// Top-level packages of every import, wherever it stands; relative imports left out. `None` when it does not parse.
+pub fn imports(source: &str) -> Option<BTreeSet<String>> {
+    #[derive(Default)]
+    struct Imports(BTreeSet<String>);
+
+    impl<'a> Visitor<'a> for Imports {
+        fn visit_stmt(&mut self, statement: &'a Stmt) {
+            let package = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+            match statement {
+                Stmt::Import(import) => self.0.extend(import.names.iter().map(|alias| package(&alias.name))),
+                Stmt::ImportFrom(import) if import.level == 0 => {
+                    self.0.extend(import.module.iter().map(|module| package(module)));
+                }
+                _ => walk_stmt(self, statement),
+            }
+        }
+    }
+
+    on_deep_stack(|| {
+        let module = parse(source)?;
+        let mut imports = Imports::default();
+        module.syntax().body.iter().for_each(|statement| imports.visit_stmt(statement));
+        Some(imports.0)
     })
 }
 
@@ -201,7 +233,7 @@ fn starts_statement(line: &str) -> bool {
 }
 
 /// Which top-level statements to keep; `None` when nothing defines the entry point.
-fn reachable(statements: &[Stmt], entry_point: &str) -> Option<Vec<bool>> {
+fn reachable(statements: &[Stmt], entry_point: &str, also: &BTreeSet<String>) -> Option<Vec<bool>> {
     let facts: Vec<Facts> = statements.iter().map(Facts::of).collect();
     let mut binders: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, fact) in facts.iter().enumerate() {
@@ -210,7 +242,7 @@ fn reachable(statements: &[Stmt], entry_point: &str) -> Option<Vec<bool>> {
     binders.get(entry_point)?;
 
     let mut kept: Vec<bool> = facts.iter().map(|fact| fact.is_import).collect();
-    let mut wanted = vec![entry_point];
+    let mut wanted: Vec<&str> = also.iter().map(String::as_str).chain([entry_point]).collect();
     let mut seen: BTreeSet<&str> = wanted.iter().copied().collect();
     while let Some(name) = wanted.pop() {
         for index in binders.get(name).into_iter().flatten() {
@@ -352,7 +384,7 @@ mod tests {
         }
         let sum = format!("x = {}1\n", "1+".repeat(60_000));
         assert!(parses(&sum));
-        assert_eq!(sanitize(&format!("{sum}print(x)\n"), "x"), sum);
+        assert_eq!(sanitize(&format!("{sum}print(x)\n"), "x", &BTreeSet::new()), sum);
     }
 
     #[test]
@@ -374,15 +406,15 @@ mod tests {
     #[test]
     fn what_changes_a_needed_thing_is_kept() {
         let source = "memo = {}\nmemo[0] = 1\nother = 2\nother += 1\ntry:\n    import fast as backend\nexcept ImportError:\n    backend = None\ndef f(n):\n    return memo[n] if backend else 0\nprint(f(0))\n";
-        let kept = sanitize(source, "f");
+        let kept = sanitize(source, "f", &BTreeSet::new());
         assert!(kept.contains("memo[0] = 1") && kept.contains("backend = None"), "{kept}");
         assert!(!kept.contains("other") && !kept.contains("print"), "{kept}");
     }
 
     #[test]
     fn without_the_entry_point_everything_stays() {
-        assert_eq!(sanitize("x = 1\nprint(x)\n", "f"), "x = 1\nprint(x)\n");
-        assert_eq!(sanitize("def broken(:", "broken"), "def broken(:");
+        assert_eq!(sanitize("x = 1\nprint(x)\n", "f", &BTreeSet::new()), "x = 1\nprint(x)\n");
+        assert_eq!(sanitize("def broken(:", "broken", &BTreeSet::new()), "def broken(:");
     }
 
     #[test]
@@ -392,6 +424,13 @@ mod tests {
         assert_ne!(canonical("def f(x):\n  return x+2\n").unwrap(), one);
         assert_ne!(canonical("if a:\n  b\n  c\n").unwrap(), canonical("if a:\n  b\nc\n").unwrap());
         assert_eq!(canonical("def ("), None);
+    }
+
+    #[test]
+    fn imports_are_found_at_any_depth() {
+        let source = "import os.path, json as j\ndef f():\n    if True:\n        from numpy.random import rand\nfrom . import x\n";
+        let found: Vec<String> = imports(source).unwrap().into_iter().collect();
+        assert_eq!(found, ["json", "numpy", "os"]);
     }
 
     #[test]

@@ -79,9 +79,10 @@ fn seal_and_run(
         RulesetStatus::PartiallyEnforced => Ok("in part, older kernel".into()),
         RulesetStatus::NotEnforced => Err(io::Error::other("this kernel has no Landlock")),
     })?;
+    let sockets = if setup.is_isolated { filter::Sockets::Internet } else { filter::Sockets::None };
     settle(setup, Layer::Seccomp, || {
-        filter::install().map_err(io::Error::other)?;
-        Ok("no sockets, mounts, tracing, kernel interfaces".into())
+        filter::install(sockets).map_err(io::Error::other)?;
+        Ok("no sockets that lead anywhere, mounts, tracing, kernel interfaces".into())
     })?;
     protocol::send(messages, &Sealing::Layers(setup.layers.clone())).map_err(broken)?;
 
