@@ -13,6 +13,7 @@ mod source;
 use std::path::Path;
 
 use jiff::civil::DateTime;
+use lifelong_models::Checkpoint;
 use minijinja::Environment;
 use minijinja::value::{Serde, Value};
 use serde_json::Value as Json;
@@ -99,6 +100,25 @@ impl ChatTemplate {
         compile(&mut self.environment, TOOL_USE, source)?;
         self.tool_source = Some(source.to_string());
         Ok(self)
+    }
+
+    /// The template of an opened model whose small files lie in `folder`; see [`load`](ChatTemplate::load).
+    ///
+    /// # Errors
+    /// As [`load`](ChatTemplate::load), and [`TemplateError::Read`] when the metadata holds something else under its key.
+    pub fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        folder: &Path,
+        tokens: TemplateTokens,
+    ) -> Result<Option<Self>, TemplateError> {
+        let gguf = match checkpoint.gguf() {
+            Some(header) => header.get::<&str>("tokenizer.chat_template").map_err(|error| TemplateError::Read {
+                path: checkpoint.path().to_path_buf(),
+                reason: error.to_string(),
+            })?,
+            None => None,
+        };
+        ChatTemplate::load(gguf, folder, tokens)
     }
 
     /// The template of a model: `chat_template.jinja`, `chat_template.json` or `tokenizer_config.json` in its folder,

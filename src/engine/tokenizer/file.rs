@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use lifelong_models::Checkpoint;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PostProcessor, Token};
 
@@ -26,6 +27,15 @@ struct Declared {
 }
 
 impl Tokenizer {
+    /// The tokenizer of an opened model whose small files lie in `folder`; see [`load`](Tokenizer::load).
+    ///
+    /// # Errors
+    /// As [`load`](Tokenizer::load).
+    pub fn from_checkpoint(checkpoint: &Checkpoint, folder: &Path) -> Result<Self, TokenizerError> {
+        let gguf = checkpoint.gguf().map(GgufVocabulary::read).transpose()?.flatten();
+        Tokenizer::load(gguf.as_ref(), folder)
+    }
+
     /// The tokenizer of a model: the `tokenizer.json` in `folder` where there is one, else the GGUF metadata. Where both
     /// exist they must agree on every id.
     ///

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use lifelong_models::gguf::{FromValue, Header};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NFC, Prepend, Replace, Sequence as Normalizers};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -65,6 +66,33 @@ pub(super) struct Rebuilt {
 }
 
 impl GgufVocabulary {
+    /// Reads the metadata of a GGUF file; `None` when it carries no tokenizer.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Vocabulary`] with the key, for a value of the wrong type.
+    pub fn read(header: &Header) -> Result<Option<Self>, TokenizerError> {
+        let Some(model) = get::<&str>(header, "model")? else { return Ok(None) };
+        let tokens: Vec<&str> = get(header, "tokens")?.unwrap_or_default();
+        let merges: Vec<&str> = get(header, "merges")?.unwrap_or_default();
+        Ok(Some(GgufVocabulary {
+            model: model.to_string(),
+            pre: get::<&str>(header, "pre")?.map(str::to_string),
+            tokens: tokens.into_iter().map(str::to_string).collect(),
+            token_types: get(header, "token_type")?.unwrap_or_default(),
+            merges: merges.into_iter().map(str::to_string).collect(),
+            scores: get(header, "scores")?.unwrap_or_default(),
+            bos: get(header, "bos_token_id")?,
+            eos: get(header, "eos_token_id")?,
+            eot: get(header, "eot_token_id")?,
+            eom: get(header, "eom_token_id")?,
+            unknown: get(header, "unknown_token_id")?,
+            padding: get(header, "padding_token_id")?,
+            add_bos: get(header, "add_bos_token")?,
+            add_eos: get(header, "add_eos_token")?,
+            add_space_prefix: get(header, "add_space_prefix")?,
+        }))
+    }
+
     /// Builds the tokenizer.
     ///
     /// # Errors
@@ -254,6 +282,10 @@ impl GgufVocabulary {
         let text = |id: u32| self.tokens[id as usize].clone();
         merges.into_iter().map(|(_, left, right)| (text(left), text(right))).collect()
     }
+}
+
+fn get<'a, T: FromValue<'a>>(header: &'a Header, key: &str) -> Result<Option<T>, TokenizerError> {
+    header.get(&format!("tokenizer.ggml.{key}")).map_err(broken)
 }
 
 /// SentencePiece's sign for a blank.
