@@ -236,8 +236,9 @@ impl GgufVocabulary {
                 help: "put the model's tokenizer.json beside the file",
             });
         }
-        let merges = self.merges_by_score(&vocabulary);
-        let ids: Vocab = self.ids().into_iter().map(|(text, id)| (text.to_string(), id)).collect();
+        let ids = self.ids();
+        let merges = self.merges_by_score(&ids, &vocabulary);
+        let ids: Vocab = ids.into_iter().map(|(text, id)| (text.to_string(), id)).collect();
         let mut builder = BPE::builder().vocab_and_merges(ids, merges).byte_fallback(true).fuse_unk(true);
         if let Some(unknown) = self.unknown {
             builder = builder.unk_token(self.tokens[unknown as usize].clone());
@@ -264,9 +265,8 @@ impl GgufVocabulary {
 
     /// All ways to make a normal piece out of two pieces, best piece first; of one piece, lower ids first. This is how
     /// transformers turns a SentencePiece model into merges (`SentencePieceExtractor` in `convert_slow_tokenizer.py`).
-    fn merges_by_score(&self, vocabulary: &Vocabulary) -> Vec<(String, String)> {
+    fn merges_by_score(&self, ids: &HashMap<&str, u32>, vocabulary: &Vocabulary) -> Vec<(String, String)> {
         let is_piece = |id: u32| vocabulary.get(id).is_some_and(|token| token.kind == TokenKind::Normal);
-        let ids = self.ids();
         let mut merges: Vec<(f32, u32, u32)> = Vec::with_capacity(2 * self.tokens.len());
         for (id, text) in (0u32..).zip(&self.tokens).filter(|(id, _)| is_piece(*id)) {
             let mut ways: Vec<(u32, u32)> = text
