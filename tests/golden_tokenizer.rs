@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 
 #[derive(Deserialize)]
 struct WholeVocabulary {
-    texts: Option<Vec<String>>,
     parsed: Vec<Vec<u32>>,
     /// By index of the text, where it differs from `parsed`.
     #[serde(default)]
@@ -22,7 +21,6 @@ struct WholeVocabulary {
 
 #[derive(Deserialize)]
 struct PreTokenizers {
-    texts: Vec<String>,
     pre: std::collections::BTreeMap<String, Digests>,
 }
 
@@ -34,6 +32,10 @@ struct Digests {
 fn golden<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizer").join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn texts() -> Vec<String> {
+    golden("texts.json")
 }
 
 /// A model file below the folder of test weights.
@@ -69,7 +71,7 @@ fn smollm2_from_gguf_encodes_like_the_reference() {
     let Some(path) = weights("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
     let tokenizer = rebuilt(&path);
     let golden: WholeVocabulary = golden("smollm2.json");
-    for (index, text) in golden.texts.unwrap().iter().enumerate() {
+    for (index, text) in texts().iter().enumerate() {
         let parsed = &golden.parsed[index];
         assert_eq!(tokenizer.encode(text, Specials::Parse), *parsed, "{text:?}");
         let literal = golden.literal.get(&index).unwrap_or(parsed);
@@ -110,9 +112,8 @@ fn gemma3_from_gguf_encodes_like_the_reference() {
     let Some(path) = weights("gemma-3-270m-q4_k_m.gguf") else { return };
     let tokenizer = rebuilt(&path);
     let golden: WholeVocabulary = golden("gemma3.json");
-    let texts: PreTokenizers = self::golden("pretokenizers.json");
     let mut differing = Vec::new();
-    for (text, expected) in texts.texts.iter().zip(&golden.parsed) {
+    for (text, expected) in texts().iter().zip(&golden.parsed) {
         let found = tokenizer.encode(text, Specials::Parse);
         if found != *expected {
             differing.push(format!("{text:?}\n  found    {found:?}\n  expected {expected:?}"));
@@ -124,6 +125,26 @@ fn gemma3_from_gguf_encodes_like_the_reference() {
     }
     assert!(differing.is_empty(), "{} texts differ:\n{}", differing.len(), differing.join("\n"));
     assert_eq!(tokenizer.encode_prompt("hi", Specials::Parse)[0], tokenizer.bos_id().unwrap());
+}
+
+#[test]
+fn minilm_from_its_file_encodes_like_the_reference() {
+    let Some(path) = weights("model.safetensors") else { return };
+    let tokenizer = Tokenizer::from_folder(path.parent().unwrap()).unwrap();
+    let golden: Digests = golden("minilm.json");
+    for (text, expected) in texts().iter().zip(golden.digests.split(' ')) {
+        let ids = tokenizer.encode_document(text, Specials::Parse);
+        assert_eq!(digest(&ids), *expected, "{text:?} became {ids:?}");
+    }
+    assert_eq!(tokenizer.encode_document("Hello world", Specials::Literal), [101, 7592, 2088, 102], "no padding");
+    let long = tokenizer.encode_document(&"word ".repeat(1000), Specials::Literal);
+    assert_eq!(long.len(), 1002, "no truncation");
+}
+
+/// The first 8 hexadecimal digits of the SHA-256 of the ids, written with blanks between.
+fn digest(ids: &[u32]) -> String {
+    let listed = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    Sha256::digest(listed)[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The vocabulary of `pair_vocabulary` in `make.py`: two control tokens, all bytes, all pairs of bytes merged in a drawn
@@ -166,15 +187,14 @@ fn character_of(byte: u8) -> char {
 #[test]
 fn every_pre_tokenizer_cuts_like_the_reference() {
     let golden: PreTokenizers = golden("pretokenizers.json");
+    let texts = texts();
     for entry in PRE_TOKENIZERS {
         let known: Vec<&str> = entry.names.iter().copied().filter(|name| golden.pre.contains_key(*name)).collect();
         assert_eq!(known.len(), 1, "one name of each group has a golden row: {:?}", entry.names);
         let tokenizer = Tokenizer::from_gguf(&pair_vocabulary(known[0])).unwrap();
-        for (text, expected) in golden.texts.iter().zip(golden.pre[known[0]].digests.split(' ')) {
+        for (text, expected) in texts.iter().zip(golden.pre[known[0]].digests.split(' ')) {
             let ids = tokenizer.encode(text, Specials::Parse);
-            let listed = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-            let found: String = Sha256::digest(listed)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(found, *expected, "{}: {text:?} became {ids:?}", known[0]);
+            assert_eq!(digest(&ids), *expected, "{}: {text:?} became {ids:?}", known[0]);
             if !entry.compose {
                 assert_eq!(tokenizer.decode_with_specials(&ids), *text, "{}", known[0]);
             }
@@ -213,12 +233,19 @@ fn shared() -> Tokenizer {
 
 #[test]
 fn white_space_beyond_the_matchers_limit_is_cut_like_shorter() {
-    let tokenizer = Tokenizer::from_gguf(&pair_vocabulary("dbrx")).unwrap();
-    // Words after the blanks: where the matcher gives up, all of this is one piece, and a number pairs with a letter.
+    // Where the matcher gives up, the blanks and all of this are one piece, and a digit pairs with a letter.
     let tail = " the end. 12345 don't";
-    let expected = tokenizer.encode(&format!("a{}{tail}", " ".repeat(1000)), Specials::Parse);
-    let found = tokenizer.encode(&format!("a{}{tail}", " ".repeat(1_200_000)), Specials::Parse);
-    let words = tokenizer.encode(tail, Specials::Parse).len();
-    assert_eq!(found[found.len() - words..], expected[expected.len() - words..]);
-    assert_eq!(tokenizer.decode(&found).len(), 1 + 1_200_000 + tail.len());
+    for entry in PRE_TOKENIZERS {
+        let tokenizer = Tokenizer::from_gguf(&pair_vocabulary(entry.names[0])).unwrap();
+        let words = tokenizer.encode(tail, Specials::Parse).len();
+        for blanks in [" ".repeat(1_200_000), "\n \t ".repeat(120_000)] {
+            // The text before a tail decides how the tail's own first blank is taken; the rest must not differ.
+            let few: String = blanks.chars().take(1000).collect();
+            let expected = tokenizer.encode(&format!("a{few}{tail}"), Specials::Parse);
+            let found = tokenizer.encode(&format!("a{blanks}{tail}"), Specials::Parse);
+            let last = words - 2;
+            assert_eq!(found[found.len() - last..], expected[expected.len() - last..], "{}", entry.names[0]);
+            assert_eq!(tokenizer.decode(&found).len(), 1 + blanks.len() + tail.len());
+        }
+    }
 }
