@@ -1,13 +1,15 @@
 """Makes the golden files of the tokenizer tests.
 
-    python3 make.py SMOLLM2.gguf [GEMMA3.gguf]
+    python3 make.py SMOLLM2.gguf GEMMA3.gguf MINILM/tokenizer.json
 
-SMOLLM2.gguf: SmolLM2-135M-Instruct (any quantisation; only the vocabulary is read). Needs the packages tokenizers
+SMOLLM2.gguf: SmolLM2-135M-Instruct, GEMMA3.gguf: Gemma 3 270M (any quantisation; only the vocabularies are read). Needs the packages tokenizers
 (0.23), gguf and llama-cpp-python. Two references: the tokenizers library (Python build, whose pattern matcher is another
 one than ours), given the pipeline that the model's own tokenizer.json has; and llama.cpp on the same GGUF file.
 
+    texts.json           the texts of corpus.py
     smollm2.json         ids of every text under SmolLM2's whole vocabulary
     gemma3.json          the same for Gemma 3 (SentencePiece), by llama.cpp
+    minilm.json          for all-MiniLM-L6-v2, a digest of the ids of each text with [CLS] and [SEP]
     pretokenizers.json   for each pre-tokenizer, a digest of the ids of each text under a vocabulary of byte pairs
 """
 
@@ -152,7 +154,7 @@ def make_smollm2(path, texts):
     literal, literal_differs = both(theirs, llama, texts, False)
     save("smollm2.json", {
         "about": "made by make.py from the vocabulary of SmolLM2-135M-Instruct (Apache-2.0)",
-        "texts": texts, "parsed": parsed, "literal": {i: ids for i, ids in enumerate(literal) if ids != parsed[i]},
+        "parsed": parsed, "literal": {i: ids for i, ids in enumerate(literal) if ids != parsed[i]},
         "llama_cpp_differs": sorted(set(parsed_differs + literal_differs)),
     })
 
@@ -162,6 +164,16 @@ def make_gemma3(path, texts):
     save("gemma3.json", {
         "about": "made by make.py: llama.cpp on the vocabulary of Gemma 3",
         "parsed": [llama.ids(text, True) for text in texts],
+    })
+
+
+def make_minilm(path, texts):
+    theirs = Tokenizer.from_file(path)
+    theirs.no_padding()
+    theirs.no_truncation()
+    save("minilm.json", {
+        "about": "made by make.py: the tokenizers library on all-MiniLM-L6-v2's tokenizer.json",
+        "digests": " ".join(digest(theirs.encode(text).ids) for text in texts),
     })
 
 
@@ -205,17 +217,17 @@ def make_pretokenizers(texts):
         print(f"{name}: llama.cpp differs on {len(differs)} of {len(texts)}")
         golden[name] = {"digests": " ".join(digest(row) for row in ids), "llama_cpp_differs": differs}
     save("pretokenizers.json", {
-        "about": "made by make.py", "texts": texts, "pre": golden,
+        "about": "made by make.py", "pre": golden,
     })
 
 
 def main():
-    smollm2, *gemma3 = sys.argv[1:]
+    smollm2, gemma3, minilm = sys.argv[1:]
     texts = corpus.texts()
-    print(f"{len(texts)} texts")
+    save("texts.json", texts)
     make_smollm2(smollm2, texts)
-    for path in gemma3:
-        make_gemma3(path, texts)
+    make_gemma3(gemma3, texts)
+    make_minilm(minilm, texts)
     make_pretokenizers(texts)
 
 
