@@ -235,7 +235,7 @@ fn shared() -> Tokenizer {
 fn white_space_beyond_the_matchers_limit_is_cut_like_shorter() {
     // Where the matcher gives up, the blanks and all of this are one piece, and a digit pairs with a letter.
     let tail = " the end. 12345 don't";
-    for name in ["gpt-2", "dbrx", "gpt-4o", "deepseek-v3"] {
+    for name in ["gpt-2", "dbrx"] {
         let tokenizer = Tokenizer::from_gguf(&pair_vocabulary(name)).unwrap();
         let words = tokenizer.encode(tail, Specials::Parse).len();
         for blanks in [" ".repeat(1_200_000), "\n \t ".repeat(120_000)] {
