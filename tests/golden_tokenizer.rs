@@ -155,7 +155,7 @@ fn pair_vocabulary(pre: &str) -> GgufVocabulary {
     let mut state: u32 = 1;
     for last in (1..pairs.len()).rev() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let other = u64::from(state >> 8) * (last as u64 + 1) >> 24;
+        let other = (u64::from(state >> 8) * (last as u64 + 1)) >> 24;
         pairs.swap(last, other as usize);
     }
     let mut tokens: Vec<String> = vec!["<|start|>".to_string(), "<|end|>".to_string()];
@@ -235,8 +235,8 @@ fn shared() -> Tokenizer {
 fn white_space_beyond_the_matchers_limit_is_cut_like_shorter() {
     // Where the matcher gives up, the blanks and all of this are one piece, and a digit pairs with a letter.
     let tail = " the end. 12345 don't";
-    for entry in PRE_TOKENIZERS {
-        let tokenizer = Tokenizer::from_gguf(&pair_vocabulary(entry.names[0])).unwrap();
+    for name in ["gpt-2", "dbrx"] {
+        let tokenizer = Tokenizer::from_gguf(&pair_vocabulary(name)).unwrap();
         let words = tokenizer.encode(tail, Specials::Parse).len();
         for blanks in [" ".repeat(1_200_000), "\n \t ".repeat(120_000)] {
             // The text before a tail decides how the tail's own first blank is taken; the rest must not differ.
@@ -244,7 +244,7 @@ fn white_space_beyond_the_matchers_limit_is_cut_like_shorter() {
             let expected = tokenizer.encode(&format!("a{few}{tail}"), Specials::Parse);
             let found = tokenizer.encode(&format!("a{blanks}{tail}"), Specials::Parse);
             let last = words - 2;
-            assert_eq!(found[found.len() - last..], expected[expected.len() - last..], "{}", entry.names[0]);
+            assert_eq!(found[found.len() - last..], expected[expected.len() - last..], "{name}");
             assert_eq!(tokenizer.decode(&found).len(), 1 + blanks.len() + tail.len());
         }
     }

@@ -91,8 +91,12 @@ fn tojson(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<Va
         };
         Ok(given.filter(|value| !value.is_none() && !value.is_undefined()))
     };
-    let mut style = JsonStyle::default();
-    style.ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|value| value.is_true());
+    let flag = |value: Option<Value>| value.is_some_and(|value| value.is_true());
+    let mut style = JsonStyle {
+        ensure_ascii: flag(argument(0, "ensure_ascii")?),
+        sort_keys: flag(argument(3, "sort_keys")?),
+        ..JsonStyle::default()
+    };
     if let Some(indent) = argument(1, "indent")? {
         style.indent = Some(match indent.as_str() {
             Some(text) => text.to_string(),
@@ -106,7 +110,6 @@ fn tojson(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<Va
         })?;
         (style.item_separator, style.key_separator) = (item.to_string(), key.to_string());
     }
-    style.sort_keys = argument(3, "sort_keys")?.is_some_and(|value| value.is_true());
     keywords.assert_all_used()?;
     dumps(value, &style).map(Value::from)
 }
