@@ -376,7 +376,7 @@ fn timing_facts(data: &ReportData) -> Vec<(String, String)> {
         (format!("{:.1} s", totals.wall_seconds), "from the first start to the last attempt".to_string()),
         (totals.segments.to_string(), "times started or continued".to_string()),
     ];
-    facts.extend(totals.started.map(|started| (started.to_string(), "first start".to_string())));
+    facts.extend(totals.started.map(|started| (started.strftime("%F %T UTC").to_string(), "first start".to_string())));
     let mut machines: Vec<String> = data
         .timing
         .machines
