@@ -305,7 +305,7 @@ fn rs_kill_sweep_and_rs_kill_twice() {
         let finished = |line: &str| line.strip_prefix("done ").and_then(|index| index.parse::<u32>().ok());
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut until = draws.below(20);
-        while let Some(line) = lines.next() {
+        for line in lines.by_ref() {
             done.extend(finished(&line));
             if finished(&line).is_some() && until == 0 {
                 break;

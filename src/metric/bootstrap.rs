@@ -34,7 +34,7 @@ impl Interval {
     }
 }
 
-/// The interval of the mean of `values`, one a unit; `None` below [`MINIMUM_UNITS`].
+/// The interval of the mean of `values`, one a unit; `None` below three.
 pub fn mean_interval(values: &[f64], seed: Seed) -> Option<Interval> {
     if values.len() < MINIMUM_UNITS {
         return None;
@@ -43,7 +43,7 @@ pub fn mean_interval(values: &[f64], seed: Seed) -> Option<Interval> {
 }
 
 /// The interval of mean(left) − mean(right) of two independent groups of units, each resampled by itself; `None` when a
-/// group is below [`MINIMUM_UNITS`]. For paired units take the interval of their differences instead.
+/// group has fewer than three. For paired units take the interval of their differences instead.
 pub fn difference_interval(left: &[f64], right: &[f64], seed: Seed) -> Option<Interval> {
     if left.len().min(right.len()) < MINIMUM_UNITS {
         return None;

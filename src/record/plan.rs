@@ -79,7 +79,7 @@ impl Relation {
     }
 }
 
-/// The voted relation V[i][j] of every ordered pair, and who voted.
+/// The voted relation `V[i][j]` of every ordered pair, and who voted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VotePlan {

@@ -38,6 +38,8 @@ struct Map {
     id: String,
     title: String,
     data: String,
+    /// Gain of the full colours, in points.
+    limit: String,
     strongest: Option<View>,
 }
 
@@ -207,7 +209,13 @@ fn gain_map(data: &ReportData, matrix: &ModelMatrix, index: usize) -> Map {
         "n": counts, "of": seeds,
     });
     let strongest = Some(view::strongest(data, matrix, STRONGEST)).filter(|view| !view.is_empty());
-    Map { id: format!("gains-{index}"), title: matrix.model.clone(), data: embedded(&numbers), strongest }
+    Map {
+        id: format!("gains-{index}"),
+        title: matrix.model.clone(),
+        data: embedded(&numbers),
+        limit: view::share(Some(largest)),
+        strongest,
+    }
 }
 
 fn vote_map(data: &ReportData) -> Option<Map> {
@@ -225,7 +233,13 @@ fn vote_map(data: &ReportData) -> Option<Map> {
     let names = json!({ "1": "positive", "0": "neutral", "-1": "negative", "mixed": "mixed" });
     let labels: Vec<String> = order.iter().map(|task| data.task_name(*task)).collect();
     let numbers = json!({ "labels": labels, "groups": groups, "cells": rows, "max": 1, "names": names });
-    Some(Map { id: "votes".into(), title: "Voted relations".into(), data: embedded(&numbers), strongest: None })
+    Some(Map {
+        id: "votes".into(),
+        title: "Voted relations".into(),
+        data: embedded(&numbers),
+        limit: String::new(),
+        strongest: None,
+    })
 }
 
 /// JSON that may stand inside a script element: no text in it can end the element.
@@ -362,7 +376,7 @@ fn timing_facts(data: &ReportData) -> Vec<(String, String)> {
         (format!("{:.1} s", totals.wall_seconds), "from the first start to the last attempt".to_string()),
         (totals.segments.to_string(), "times started or continued".to_string()),
     ];
-    facts.extend(totals.started.map(|started| (started.to_string(), "first start".to_string())));
+    facts.extend(totals.started.map(|started| (started.strftime("%F %T UTC").to_string(), "first start".to_string())));
     let mut machines: Vec<String> = data
         .timing
         .machines

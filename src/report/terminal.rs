@@ -1,7 +1,6 @@
 //! The report as text for a terminal or a log.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 use crate::metric::INTERVAL_METHOD;
 
@@ -28,9 +27,12 @@ pub(super) fn render(data: &ReportData) -> String {
     out
 }
 
+/// One rule under the header and nothing else.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 fn grid(view: &View) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(view.headers.clone());
+    table.load_style(STYLE).set_header(view.headers.clone());
     for row in &view.rows {
         table.add_row(row.clone());
     }

@@ -71,14 +71,16 @@ pub(super) fn matrices(data: &ReportData) -> View {
             signs(Relation::Negative),
             sure(1),
             sure(-1),
-            share(model_agreement(matrix)),
+            share(model_agreement(data, matrix)),
             format!("{graded} of {of}"),
         ]);
     }
     view
 }
 
-fn model_agreement(matrix: &ModelMatrix) -> Option<f64> {
+/// `None` with a single voter: it agrees with itself.
+fn model_agreement(data: &ReportData, matrix: &ModelMatrix) -> Option<f64> {
+    data.vote.as_ref().filter(|vote| vote.voters.len() > 1)?;
     agreement(&matrix.pairs.iter().map(|pair| (pair.sign(), pair.vote)).collect::<Vec<_>>())
 }
 
@@ -206,15 +208,15 @@ pub(super) fn between_histories(data: &ReportData) -> View {
         data.sequences.iter().flat_map(|sequences| &sequences.contrasts).filter(is_history).collect();
     for group in contrasts.chunks(PathMetric::ALL.len()) {
         let ContrastKind::Histories { left, right } = &group[0].kind else { continue };
-        let pairing = if group[0].is_paired { ", paired" } else { "" };
-        view.rows.push(contrast_row(vec![format!("{left} − {right}{pairing}"), group[0].agent.clone()], group));
+        view.rows.push(contrast_row(vec![format!("{left} − {right}"), group[0].agent.clone()], group));
     }
     view
 }
 
 fn contrast_row(mut row: Vec<String>, group: &[&Contrast]) -> Vec<String> {
     row.extend(group.iter().map(|contrast| signed_interval(contrast.value, contrast.interval)));
-    row.push(group[0].sequences.to_string());
+    let pairing = if group[0].is_paired { "paired" } else { "apart" };
+    row.push(format!("{} {pairing}", group[0].sequences));
     row
 }
 

@@ -89,17 +89,15 @@ pub(crate) fn scan<T: DeserializeOwned>(
     }
 }
 
-/// Opens a log for appending, mended: afterwards it consists of whole lines only. The findings tell what was mended.
-pub(crate) fn open_mended<T: DeserializeOwned>(path: &Path) -> Result<(File, Findings)> {
-    let mut whole = Vec::new();
-    let findings = scan::<T>(path, |_, location| {
-        whole.push(location);
-        Ok(())
-    })?;
-    if !findings.is_clean() {
-        keep_aside(path, &findings.damage)?;
-        rewrite(path, &whole)?;
-    }
+/// Makes a log consist of the given whole records only, one a line, after keeping aside what was damaged.
+pub(crate) fn mend(path: &Path, findings: &Findings, mut whole: Vec<Location>) -> Result<()> {
+    keep_aside(path, &findings.damage)?;
+    whole.sort_by_key(|location| location.offset);
+    rewrite(path, &whole)
+}
+
+/// Opens a mended log for appending.
+pub(crate) fn open(path: &Path) -> Result<File> {
     let is_new = !path.exists();
     let file = OpenOptions::new()
         .append(true)
@@ -110,7 +108,7 @@ pub(crate) fn open_mended<T: DeserializeOwned>(path: &Path) -> Result<(File, Fin
     if is_new {
         sync_folder(path)?;
     }
-    Ok((file, findings))
+    Ok(file)
 }
 
 /// The side file that keeps what was cut out of a log.

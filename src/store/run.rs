@@ -50,13 +50,18 @@ impl RunStore {
         let is_continued = settle_manifest(dir, manifest)?;
 
         let path = dir.join(ATTEMPTS_FILE);
-        let (file, findings) = log::open_mended::<AttemptRecord>(&path)?;
-        let index = load_index(&path)?;
+        let (mut index, findings) = load_index(&path)?;
+        if !findings.is_clean() {
+            log::mend(&path, &findings, index.into_values().collect())?;
+            index = load_index(&path)?.0;
+        }
+        let file = log::open(&path)?;
         let records = File::open(&path).map_err(|source| Error::io("open", &path, source))?;
         let index: Index = Arc::new(Mutex::new(index));
 
         let timing_path = dir.join(TIMING_FILE);
-        let (timing_file, _) = log::open_mended::<TimingRecord>(&timing_path)?;
+        mend_timing(&timing_path)?;
+        let timing_file = log::open(&timing_path)?;
         let writer = Writer::start(tail(path, file)?, tail(timing_path, timing_file)?, Arc::clone(&index))?;
         let store = RunStore {
             dir: dir.to_path_buf(),
@@ -234,9 +239,9 @@ pub(crate) fn read_plan(dir: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Reads a record log into an index, refusing contradictions and passing over repetitions.
-fn load_index(path: &Path) -> Result<BTreeMap<Coord, Location>> {
+fn load_index(path: &Path) -> Result<(BTreeMap<Coord, Location>, Findings)> {
     let mut index: BTreeMap<Coord, Location> = BTreeMap::new();
-    log::scan::<AttemptRecord>(path, |record, location| {
+    let findings = log::scan::<AttemptRecord>(path, |record, location| {
         let Some(first) = index.get(&record.coord).copied() else {
             index.insert(record.coord, location);
             return Ok(());
@@ -251,7 +256,16 @@ fn load_index(path: &Path) -> Result<BTreeMap<Coord, Location>> {
             None => Err(Error::Malformed { path: path.to_path_buf(), reason: "changed while it was read".into() }),
         }
     })?;
-    Ok(index)
+    Ok((index, findings))
+}
+
+fn mend_timing(path: &Path) -> Result<()> {
+    let mut whole = Vec::new();
+    let findings = log::scan::<TimingRecord>(path, |_, location| {
+        whole.push(location);
+        Ok(())
+    })?;
+    if findings.is_clean() { Ok(()) } else { log::mend(path, &findings, whole) }
 }
 
 pub(crate) fn duplicate(path: &Path, first: &AttemptRecord, second: &AttemptRecord) -> Error {
