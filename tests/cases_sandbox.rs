@@ -12,5 +12,12 @@ fn smoke() {
     let outcome = sandbox.run(&python.job("print(6*7)\nimport os\nprint(os.listdir('.'), os.getpid(), os.getuid(), open('/proc/self/cgroup').read(), os.listdir('/usr'))\nprint(os.environ)", Limits::default()));
     println!("{:?}", started.elapsed());
     let o = outcome.unwrap();
-    println!("{:?} {:?} {:?}\n{}\n{}", o.ending, o.spent, o.layers, String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
+    println!(
+        "{:?} {:?} {:?}\n{}\n{}",
+        o.ending,
+        o.spent,
+        o.layers,
+        String::from_utf8_lossy(&o.stdout),
+        String::from_utf8_lossy(&o.stderr)
+    );
 }

@@ -1,5 +1,10 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod bigcodebench;
+mod data_file;
+mod humaneval;
+mod jsonl;
+
 use std::path::PathBuf;
 
 use crate::record::Task;
@@ -30,7 +35,7 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] = &[];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl];
 
 /// The benchmark with this name.
 ///

@@ -3,7 +3,7 @@
 use super::{Action, Environment, Outcome, World};
 use crate::record::{Ending, ReplyFormat, TaskView};
 use crate::registry::Registered;
-use crate::reply::{answer, python, think};
+use crate::reply::{answer, code, python, think};
 
 pub struct Reply;
 
@@ -70,6 +70,6 @@ fn read_answer(format: &ReplyFormat, reply: &str) -> Option<String> {
         ReplyFormat::Line => answer::first_line(text),
         ReplyFormat::Number => answer::last_number(text).map(|value| value.to_string()),
         ReplyFormat::Choice(letters) => answer::choice(text, letters),
-        ReplyFormat::Code { entry_point, .. } => python::extract(text, entry_point.as_deref()),
+        ReplyFormat::Code { language, entry_point } => code::extract(text, language, entry_point.as_deref()),
     }
 }

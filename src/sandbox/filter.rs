@@ -3,6 +3,9 @@
 //! A deny list, not an allow list: scientific Python uses hundreds of calls, and the other layers already bound what
 //! an allowed call can reach. What is refused is what opens a way around them: sockets, mounts and namespaces,
 //! tracing, programs for the kernel, and its rarely used interfaces.
+//!
+//! In a network namespace of its own a job may *make* internet sockets, which lead nowhere there: tests of programs
+//! that try a connection expect that it fails, not that there are no sockets (BigCodeBench/147).
 
 use std::collections::BTreeMap;
 
@@ -11,9 +14,16 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
+/// Which sockets a job may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sockets {
+    /// Internet sockets: the network namespace has no way out.
+    Internet,
+    None,
+}
+
 /// Calls refused with `EPERM` whatever their arguments.
 const REFUSED: &[libc::c_long] = &[
-    libc::SYS_socket,
     // mounts and namespaces
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -84,9 +94,9 @@ const NAMESPACE_FLAGS: &[libc::c_int] = &[
 ///
 /// # Errors
 /// When the kernel takes no filter or the processor is not one we have filters for.
-pub(super) fn install() -> Result<(), seccompiler::Error> {
+pub(super) fn install(sockets: Sockets) -> Result<(), seccompiler::Error> {
     let architecture: TargetArch = std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
-    for program in [foreign_numbers(), no_clone3(architecture)?, refused(architecture)?] {
+    for program in [foreign_numbers(), no_clone3(architecture)?, refused(sockets, architecture)?] {
         if !program.is_empty() {
             apply_filter(&program)?;
         }
@@ -94,7 +104,7 @@ pub(super) fn install() -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-fn refused(architecture: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
+fn refused(sockets: Sockets, architecture: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     let new_namespace = |flag: &libc::c_int| {
         let flag = *flag as u64;
@@ -103,7 +113,17 @@ fn refused(architecture: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
     };
     let clone_rules: Result<Vec<SeccompRule>, _> = NAMESPACE_FLAGS.iter().map(new_namespace).collect();
     rules.insert(libc::SYS_clone, clone_rules.map_err(seccompiler::Error::Backend)?);
+    rules.insert(libc::SYS_socket, refused_sockets(sockets).map_err(seccompiler::Error::Backend)?);
     compile(rules, libc::EPERM, architecture)
+}
+
+fn refused_sockets(sockets: Sockets) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    if sockets == Sockets::None {
+        return Ok(Vec::new());
+    }
+    let is_not =
+        |family: libc::c_int| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family as u64);
+    Ok(vec![SeccompRule::new(vec![is_not(libc::AF_INET)?, is_not(libc::AF_INET6)?])?])
 }
 
 /// `clone3` takes its flags in memory, where a filter cannot look: the C library falls back to `clone` when it is told

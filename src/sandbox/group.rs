@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn both_hierarchies_are_read_from_their_tables() {
-        let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let mounts =
+            "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(mount_point(mounts, "cgroup", Some("memory")), Some("/sys/fs/cgroup/memory"));
         assert_eq!(mount_point(mounts, "cgroup", Some("pids")), None);
         assert_eq!(mount_point(mounts, "cgroup2", None), Some("/sys/fs/cgroup/unified"));

@@ -73,7 +73,8 @@ fn run(mut setup: Setup<'_>, life: &OwnedFd) -> Result<Response, Refusal> {
     };
     if setup.is_isolated {
         setup.layers.hold(Layer::Namespaces, "user, process, network, IPC, host name");
-        rustix::system::sethostname(b"sandbox").map_err(|error| Refusal::layer(Layer::Namespaces, error.to_string()))?;
+        rustix::system::sethostname(b"sandbox")
+            .map_err(|error| Refusal::layer(Layer::Namespaces, error.to_string()))?;
     }
     let report = match &setup.request.work {
         Work::Run(Job { report: Some(first), .. }) => Some(make_report(first)?),

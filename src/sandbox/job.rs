@@ -9,7 +9,7 @@ use super::Layers;
 
 /// Bounds of one job. All of them are for the job as a whole unless the field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// CPU seconds, all processes and threads together.
     pub cpu_s: f64,

@@ -92,7 +92,8 @@ fn launch(request: &Request, control: &UnixStream) -> Result<Response, Refusal> 
     let folder = BareFolder::make(request, is_root.then_some(outside_id))
         .map_err(|error| Refusal::other(format!("cannot make a work folder: {error}")))?;
     let mut layers = Layers::default();
-    let group = if request.simulate_missing.contains(&Layer::Memory) { None } else { Group::create(limits.memory_bytes) };
+    let group =
+        if request.simulate_missing.contains(&Layer::Memory) { None } else { Group::create(limits.memory_bytes) };
     if let Some(group) = &group {
         layers.hold(Layer::Memory, group.means());
     }

@@ -13,8 +13,14 @@ use super::protocol::Refusal;
 use super::root::Place;
 
 /// Small, so that filling them takes milliseconds.
-pub(super) const LIMITS: Limits =
-    Limits { cpu_s: 5.0, wall_s: 10.0, memory_bytes: 64 << 20, processes: 8, output_bytes: 65_536, files_bytes: 1 << 20 };
+pub(super) const LIMITS: Limits = Limits {
+    cpu_s: 5.0,
+    wall_s: 10.0,
+    memory_bytes: 64 << 20,
+    processes: 8,
+    output_bytes: 65_536,
+    files_bytes: 1 << 20,
+};
 
 /// What was tried before the filters closed.
 #[derive(Default)]

@@ -42,7 +42,9 @@ impl Interpreter {
     /// When it cannot be run or does not answer as a Python 3 does.
     pub fn find(name: &str) -> Result<Interpreter, SandboxError> {
         let failed = |why: String| {
-            SandboxError::Failed(format!("`{name}` is not a usable Python 3: {why}; name another with `python = \"…\"`"))
+            SandboxError::Failed(format!(
+                "`{name}` is not a usable Python 3: {why}; name another with `python = \"…\"`"
+            ))
         };
         let output = Command::new(name)
             .args(["-s", "-c", QUESTION])

@@ -218,7 +218,9 @@ impl Running {
                 outcome.spent = finished.spent;
                 Ok(outcome)
             }
-            Ok(Response::Refused(Refusal { layer: Some(layer), why })) => Err(SandboxError::LayerMissing { layer, why }),
+            Ok(Response::Refused(Refusal { layer: Some(layer), why })) => {
+                Err(SandboxError::LayerMissing { layer, why })
+            }
             Ok(Response::Refused(Refusal { layer: None, why })) => Err(SandboxError::Failed(why)),
             Err(_) => {
                 let said = String::from_utf8_lossy(&outcome.stderr).trim().to_string();

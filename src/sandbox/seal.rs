@@ -54,12 +54,18 @@ fn seal_and_run(
 
     let limits = setup.limits;
     let has_group = setup.layers.held.contains_key(&Layer::Memory);
-    settle(setup, Layer::Limits, || set_limits(&limits).map(|()| "CPU time, file size, open files, stack, core".into()))?;
+    settle(setup, Layer::Limits, || {
+        set_limits(&limits).map(|()| "CPU time, file size, open files, stack, core".into())
+    })?;
     settle_processes(setup)?;
     if !has_group {
         settle(setup, Layer::Memory, || {
             set(Resource::As, limits.memory_bytes, limits.memory_bytes)?;
-            let means = if place.has_proc { "address space of each process, total sampled" } else { "address space of each process" };
+            let means = if place.has_proc {
+                "address space of each process, total sampled"
+            } else {
+                "address space of each process"
+            };
             Ok(means.into())
         })?;
     }
@@ -73,9 +79,10 @@ fn seal_and_run(
         RulesetStatus::PartiallyEnforced => Ok("in part, older kernel".into()),
         RulesetStatus::NotEnforced => Err(io::Error::other("this kernel has no Landlock")),
     })?;
+    let sockets = if setup.is_isolated { filter::Sockets::Internet } else { filter::Sockets::None };
     settle(setup, Layer::Seccomp, || {
-        filter::install().map_err(io::Error::other)?;
-        Ok("no sockets, mounts, tracing, kernel interfaces".into())
+        filter::install(sockets).map_err(io::Error::other)?;
+        Ok("no sockets that lead anywhere, mounts, tracing, kernel interfaces".into())
     })?;
     protocol::send(messages, &Sealing::Layers(setup.layers.clone())).map_err(broken)?;
 

@@ -2,6 +2,16 @@
 //!
 //! A new scorer is one file and one line in [`SCORERS`].
 
+mod choice;
+mod contains;
+mod exact;
+pub mod normalise;
+mod numeric;
+mod options;
+mod regex;
+mod token_f1;
+mod unit_tests;
+
 use crate::record::{Attempt, Reference, Score, Task};
 use crate::registry::{self, Registered};
 
@@ -38,7 +48,15 @@ pub trait Scorer: Registered + Sync {
 }
 
 /// Every scorer, by name.
-pub static SCORERS: &[&dyn Scorer] = &[];
+pub static SCORERS: &[&dyn Scorer] = &[
+    &choice::Choice,
+    &contains::Contains,
+    &exact::Exact,
+    &numeric::Numeric,
+    &regex::Regex,
+    &token_f1::TokenF1,
+    &unit_tests::UnitTests,
+];
 
 /// The scorer with this name.
 ///

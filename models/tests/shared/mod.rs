@@ -1,6 +1,8 @@
 //! What several test files of this crate need: the shared behaviour cases and a place for files.
 #![allow(dead_code)]
 
+pub mod decode;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
