@@ -137,7 +137,9 @@ impl Page {
             line("parameters", card.parameters.to_string());
             line("context", format!("{} tokens", said(shape.context)));
         }
-        let formats: Vec<String> = card.formats.iter().map(|(format, count)| format!("{count} × {format}")).collect();
+        let mut formats: Vec<(&String, &usize)> = card.formats.iter().collect();
+        formats.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let formats: Vec<String> = formats.iter().map(|(format, count)| format!("{count} × {format}")).collect();
         line("weights", format!("{} ({})", DecimalBytes(card.weight_bytes), formats.join(", ")));
         if let Some(bytes) = self.kv_bytes_per_1000_tokens {
             line("KV cache", format!("{} per 1000 tokens", DecimalBytes(bytes)));

@@ -48,7 +48,8 @@ impl Card {
     /// [`Error::Checkpoint`] when the files cannot be read as a checkpoint, [`Error::NotAModel`] when there is none.
     pub fn read(files: &ModelFiles) -> std::result::Result<Card, Error> {
         let path = files.checkpoint()?;
-        Card::of(path, &files.folder).map_err(|source| Error::Checkpoint { path: path.to_path_buf(), source })
+        Card::of(path, &files.folder)
+            .map_err(|error| Error::Checkpoint { path: path.to_path_buf(), source: Box::new(error) })
     }
 
     fn of(path: &Path, folder: &Path) -> Result<Card> {

@@ -43,7 +43,7 @@ pub enum Error {
     NotAModel { place: String, problem: String },
     /// Files that are here but cannot be read as a checkpoint.
     #[error("cannot read the checkpoint {}", path.display())]
-    Checkpoint { path: PathBuf, source: lifelong_models::Error },
+    Checkpoint { path: PathBuf, source: Box<lifelong_models::Error> },
     /// The model cache cannot be read or written; no other source would help.
     #[error("cannot {action} {}: {source}\nhint: {}", path.display(), storage_hint(source))]
     Storage { action: &'static str, path: PathBuf, source: io::Error },

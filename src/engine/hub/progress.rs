@@ -57,6 +57,7 @@ pub(super) struct FileProgress {
 
 impl FileProgress {
     /// The number of bytes that are already here.
+    #[cfg_attr(not(feature = "hub"), expect(dead_code))]
     pub(super) fn set(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
