@@ -30,6 +30,8 @@ const BURIAL_PATIENCE: Duration = Duration::from_millis(400);
 pub(super) struct Setup<'a> {
     pub request: &'a Request,
     pub limits: Limits,
+    /// Scheduling priority of the caller, which the program gets back.
+    pub niceness: i32,
     /// The id that the job's user has outside.
     pub outside_id: u32,
     pub is_root: bool,

@@ -136,6 +136,7 @@ struct Running {
 
 impl Running {
     fn start(launcher: &Launcher, output_bytes: u64) -> io::Result<Running> {
+        let started = Instant::now();
         let (control, theirs) = UnixStream::pair()?;
         let mut child = Command::new(&launcher.program)
             .args(&launcher.arguments)
@@ -147,8 +148,7 @@ impl Running {
             .spawn()?;
         let stdout = Captured::new(child.stdout.take().expect("standard output is piped"), output_bytes)?;
         let stderr = Captured::new(child.stderr.take().expect("standard error is piped"), output_bytes)?;
-        let (is_flooded, is_killed, started) = (false, false, Instant::now());
-        Ok(Running { child, control, answer: Vec::new(), stdout, stderr, is_flooded, is_killed, started })
+        Ok(Running { child, control, answer: Vec::new(), stdout, stderr, is_flooded: false, is_killed: false, started })
     }
 
     /// Reads all three streams until the launcher has ended; ends the job when one goes past its limit.

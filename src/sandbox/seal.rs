@@ -50,6 +50,7 @@ fn seal_and_run(
     arrange_descriptors(report, messages).map_err(broken)?;
     arrange_signals();
     rustix::process::setsid().map_err(|error| broken(error.into()))?;
+    rustix::process::setpriority_process(None, setup.niceness).map_err(|error| broken(error.into()))?;
     std::env::set_current_dir(&place.work).map_err(broken)?;
 
     let limits = setup.limits;
