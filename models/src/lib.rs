@@ -1,1 +1,23 @@
+//! Backbone and encoder architectures, and the checkpoint formats they load from.
+//!
+//! A [`checkpoint::Checkpoint`] is a model on disk: tensors by name and a description, from [`gguf`] or [`safetensors`].
+//! [`config`] turns the description into typed dimensions, [`registry`] finds the architecture it names, and that builds
+//! an [`architecture::Decoder`] or [`architecture::Encoder`] out of layers, which are thin over the kernels.
 
+pub mod architecture;
+pub mod bert;
+pub mod checkpoint;
+pub mod config;
+pub mod error;
+pub mod file;
+pub mod gguf;
+mod layers;
+pub mod llama;
+pub mod registry;
+pub mod safetensors;
+mod weights;
+
+pub use architecture::{Batch, Decoder, Encoder, Geometry, Scratch};
+pub use checkpoint::{Checkpoint, Metadata, TensorView};
+pub use error::{Error, Fault, Result};
+pub use registry::{ARCHITECTURES, load_decoder, load_encoder};

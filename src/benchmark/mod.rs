@@ -1,5 +1,6 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod jsonl;
 mod bigcodebench;
 mod data_file;
 mod humaneval;
@@ -34,6 +35,7 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&jsonl::Jsonl];
 pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval];
 
 /// The benchmark with this name.

@@ -39,7 +39,7 @@ pub fn run(args: &EmbedArgs) -> anyhow::Result<()> {
     let format = Format::of(&args.output)?;
     let texts = read_texts(&args.input, args.field.as_deref())?;
     let config = EngineConfig { threads: args.threads, ..EngineConfig::default() };
-    let embedder = start_embedder(&args.model, &config, &Sources::from_env())?;
+    let embedder = start_embedder(&args.model, &config, &Sources::from_env()?)?;
     let bar = indicatif::ProgressBar::new(texts.len() as u64);
     let mut vectors = Vec::with_capacity(texts.len());
     for chunk in texts.chunks(CHUNK) {

@@ -136,7 +136,7 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
     if args.seed.is_none() {
         eprintln!("seed {seed}");
     }
-    let engine = start_engine(&args.model, &args.engine.config(), &Sources::from_env())?;
+    let engine = start_engine(&args.model, &args.engine.config(), &Sources::from_env()?)?;
     let session = engine.session();
     match (lines, &args.input) {
         (Some(lines), Some(path)) => complete_file(args, path, lines, seed, &session),

@@ -22,7 +22,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let config = config::load(&args.config)?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
-    let resolved = run::resolve(config, &Sources::from_env())?;
+    let resolved = run::resolve(config, &Sources::from_env()?)?;
     if args.dry_run {
         print!("{}", run::plan::plan(&resolved)?);
         return Ok(());

@@ -29,10 +29,6 @@ impl BlockPool {
         BlockPool { holders: vec![0; blocks as usize], free: (0..blocks).rev().collect() }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.holders.len()
-    }
-
     pub(crate) fn free_blocks(&self) -> usize {
         self.free.len()
     }

@@ -37,11 +37,6 @@ impl Cache {
         Cache { pool: BlockPool::new(blocks), tree, evictions: 0 }
     }
 
-    /// Blocks in all.
-    pub(crate) fn blocks(&self) -> usize {
-        self.pool.len()
-    }
-
     /// Blocks that [`Cache::grow`] could still hand out, by eviction where needed.
     pub(crate) fn available(&self) -> usize {
         self.pool.free_blocks() + self.tree.as_ref().map_or(0, PrefixTree::not_held)

@@ -107,14 +107,14 @@ impl Generation {
         Progress { shown: shown.text, finish: None }
     }
 
-    /// What has been generated, as a completion.
-    pub(crate) fn into_completion(self, finish: Finish, reused: usize) -> Completion {
+    /// Takes what has been generated out, as a completion. Call only once, at the end.
+    pub(crate) fn take_completion(&mut self, finish: Finish, reused: usize) -> Completion {
         Completion {
             usage: Usage { prompt: self.prompt, reused, generated: self.drawn },
-            tokens: self.tokens,
-            text: self.text,
+            tokens: std::mem::take(&mut self.tokens),
+            text: std::mem::take(&mut self.text),
             finish,
-            logprobs: self.logprobs,
+            logprobs: std::mem::take(&mut self.logprobs),
             seed: self.seed,
         }
     }

@@ -1,24 +1,35 @@
 //! Completions and embeddings from open weights, in-process: the only part of the program that touches a device.
 //!
-//! A [`request`] enters through a [`session`]; `scheduler` packs rows over the prefix `cache`, `step` runs them, and a
-//! completion comes back that is a pure function of weights, tokens, sampling and seed. [`generate`] is the narrow face
-//! that policies and agents see. [`hub`] finds a model's files.
+//! [`hub`] finds a model's files and [`model`] loads them. A [`request`] enters through a [`session`]; `scheduler` packs
+//! rows over the prefix `cache`, `step` runs them, and a completion comes back that is a pure function of weights,
+//! tokens, sampling and seed. [`embed`] does the same for texts and vectors. [`generate`] is the narrow face that
+//! policies and agents see.
 
+pub mod embed;
 pub mod error;
 pub mod generate;
 pub mod hub;
+pub mod model;
 pub mod planner;
 pub mod request;
 pub mod sampling;
+pub mod session;
+pub mod stats;
+pub mod template;
+pub mod tokenizer;
 
+mod batch;
 mod block;
 mod cache;
 mod generation;
+mod gguf;
 mod penalty;
 mod prefix;
 mod sampler;
 #[cfg(test)]
 mod sampling_cases;
 mod scheduler;
+mod serve;
 mod softmax;
+mod step;
 mod stop;

@@ -181,7 +181,7 @@ fn generate(
         let progress = generation.accept(Draw { token, logprobs: None }, limits);
         shown.push_str(&progress.shown);
         if let Some(finish) = progress.finish {
-            return (finish.clone(), shown, generation.into_completion(finish, 0));
+            return (finish.clone(), shown, generation.take_completion(finish, 0));
         }
     }
     panic!("the script ended before the generation");

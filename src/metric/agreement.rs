@@ -1,6 +1,6 @@
 //! How far two judgements agree: signs with a vote, orders with each other.
 
-use crate::record::Relation;
+use crate::record::plan::Relation;
 
 /// Share of pairs with a decided (not mixed) vote where a model's own sign equals it. `None` when no pair counts.
 /// Source: PATH-Bench table 3; pairs where the model has no graded gain do not count.

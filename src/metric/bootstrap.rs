@@ -42,6 +42,21 @@ pub fn mean_interval(values: &[f64], seed: Seed) -> Option<Interval> {
     Some(Distribution::exact(values).unwrap_or_else(|| Distribution::resampled(values, seed, RESAMPLES)).interval())
 }
 
+/// The interval of mean(left) − mean(right) of two independent groups of units, each resampled by itself; `None` when a
+/// group is below [`MINIMUM_UNITS`]. For paired units take the interval of their differences instead.
+pub fn difference_interval(left: &[f64], right: &[f64], seed: Seed) -> Option<Interval> {
+    if left.len().min(right.len()) < MINIMUM_UNITS {
+        return None;
+    }
+    let mut stream = seed.stream();
+    let mut drawn_mean = |values: &[f64]| {
+        let drawn: Vec<f64> = values.iter().map(|_| values[stream.below(values.len() as u64) as usize]).collect();
+        sum(&drawn) / drawn.len() as f64
+    };
+    let points = (0..RESAMPLES).map(|_| (drawn_mean(left) - drawn_mean(right), 1)).collect();
+    Some(Distribution::of(points, RESAMPLES as u128).interval())
+}
+
 /// A distribution of means: distinct or repeated points with integer weights, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
@@ -61,8 +76,7 @@ impl Distribution {
         let mut points = Vec::new();
         let mut counts = vec![0usize; distinct.len()];
         enumerate(&distinct, n, 0, n, 1, &mut counts, &mut points);
-        points.sort_by(|left, right| left.0.total_cmp(&right.0));
-        Some(Distribution { points, total })
+        Some(Distribution::of(points, total))
     }
 
     /// `resamples` means of n draws with replacement.
@@ -73,14 +87,18 @@ impl Distribution {
         assert!(!values.is_empty() && resamples > 0, "a bootstrap needs values and resamples");
         let mut stream = seed.stream();
         let mut drawn = vec![0.0; values.len()];
-        let mut points: Vec<(f64, u128)> = (0..resamples)
+        let points = (0..resamples)
             .map(|_| {
                 drawn.fill_with(|| values[stream.below(values.len() as u64) as usize]);
                 (mean(&drawn).expect("values are not empty"), 1)
             })
             .collect();
+        Distribution::of(points, resamples as u128)
+    }
+
+    fn of(mut points: Vec<(f64, u128)>, total: u128) -> Distribution {
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
-        Distribution { points, total: resamples as u128 }
+        Distribution { points, total }
     }
 
     /// Lower bound: the smallest point with at least 2.5 % at or below it; upper bound: its mirror image.
@@ -193,6 +211,14 @@ mod tests {
         let negated: Vec<f64> = values.iter().map(|value| -value).collect();
         let (plain, mirror) = (mean_interval(&values, Seed(5)).unwrap(), mean_interval(&negated, Seed(5)).unwrap());
         assert_eq!((plain.low, plain.high), (-mirror.high, -mirror.low));
+    }
+
+    #[test]
+    fn independent_groups_have_the_width_of_both() {
+        let (left, right) = ([1.0, 1.0, 0.0, 1.0, 0.5], [0.0, 0.5, 0.0, 0.0, 0.25]);
+        let found = difference_interval(&left, &right, Seed(2)).unwrap();
+        assert!(found.low > 0.0 && found.high < 1.0 && found.low < 0.55 && found.high > 0.55, "{found:?}");
+        assert_eq!(difference_interval(&left, &right[..2], Seed(2)), None);
     }
 
     #[test]

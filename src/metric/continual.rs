@@ -13,24 +13,27 @@
 //! memory are not 0 when replies are sampled, so reports always print the memory-free agent beside the others. These
 //! are not the task-matrix metrics of the same names, see [`super::task_matrix`].
 
-use crate::record::StepKind;
+use crate::record::plan::StepKind;
 use crate::seed::Seed;
 
 use super::bootstrap::{Interval, mean_interval};
 use super::sum::mean;
 
-/// Which of the four.
+/// A column of the tables: the paper's four, and the mean of the probe curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathMetric {
     Ap,
     Fwt,
     Bwt,
     Fgt,
+    /// Mean over i ≥ 3 of p_i − p_warm = BWT − FGT: how far the probe moved after the warm-up. Ours.
+    Change,
 }
 
 impl PathMetric {
     /// In the order of every table.
-    pub const ALL: [PathMetric; 4] = [PathMetric::Ap, PathMetric::Fwt, PathMetric::Bwt, PathMetric::Fgt];
+    pub const ALL: [PathMetric; 5] =
+        [PathMetric::Ap, PathMetric::Fwt, PathMetric::Bwt, PathMetric::Fgt, PathMetric::Change];
 
     /// Column name, lower case.
     pub fn as_str(self) -> &'static str {
@@ -39,6 +42,7 @@ impl PathMetric {
             PathMetric::Fwt => "fwt",
             PathMetric::Bwt => "bwt",
             PathMetric::Fgt => "fgt",
+            PathMetric::Change => "probe_change",
         }
     }
 }
@@ -50,6 +54,7 @@ pub struct PathMetrics {
     pub fwt: Option<f64>,
     pub bwt: Option<f64>,
     pub fgt: Option<f64>,
+    pub change: Option<f64>,
     /// Executions with a graded score.
     pub graded: usize,
     /// Executions of the run.
@@ -63,6 +68,7 @@ impl PathMetrics {
             PathMetric::Fwt => self.fwt,
             PathMetric::Bwt => self.bwt,
             PathMetric::Fgt => self.fgt,
+            PathMetric::Change => self.change,
         }
     }
 }
@@ -84,6 +90,7 @@ pub fn path_metrics(executions: &[(StepKind, Option<f64>)]) -> PathMetrics {
         fwt: cold.and_then(|cold| later_mean(&|score| score - cold)),
         bwt: warm.and_then(|warm| later_mean(&|score| (score - warm).max(0.0))),
         fgt: warm.and_then(|warm| later_mean(&|score| (warm - score).max(0.0))),
+        change: warm.and_then(|warm| later_mean(&|score| score - warm)),
         graded: graded.len(),
         of: executions.len(),
     }
@@ -151,6 +158,7 @@ mod tests {
         assert_eq!(metrics.fwt, Some(0.3125));
         assert_eq!(metrics.bwt, Some(0.1875));
         assert_eq!(metrics.fgt, Some(0.125));
+        assert_eq!(metrics.change, Some(0.0625));
         assert_eq!(metrics.ap, Some((0.25 + 1.0 + 0.5 + 2.25) / 11.0));
         assert_eq!((metrics.graded, metrics.of), (11, 11));
     }

@@ -26,29 +26,29 @@ pub struct Gain {
 /// # Panics
 /// When the sides have different lengths.
 pub fn transfer_gain(with: &[Option<f64>], without: &[Option<f64>], seed: Seed) -> Gain {
-    let differences = differences(with, without);
+    let differences = paired_differences(with, without);
     Gain {
-        value: value(&differences),
+        value: mean_difference(&differences),
         interval: mean_interval(&differences, seed),
         graded: differences.len(),
         of: with.len(),
     }
 }
 
-/// The value of [`transfer_gain`] alone: what a vote needs, without the resampling.
+/// The value of [`transfer_gain`] alone: what votes need.
 ///
 /// # Panics
 /// When the sides have different lengths.
 pub fn mean_gain(with: &[Option<f64>], without: &[Option<f64>]) -> Option<f64> {
-    value(&differences(with, without))
+    mean_difference(&paired_differences(with, without))
 }
 
-fn differences(with: &[Option<f64>], without: &[Option<f64>]) -> Vec<f64> {
+fn paired_differences(with: &[Option<f64>], without: &[Option<f64>]) -> Vec<f64> {
     assert_eq!(with.len(), without.len(), "a gain pairs its seeds");
     with.iter().zip(without).filter_map(|(with, without)| Some((*with)? - (*without)?)).collect()
 }
 
-fn value(differences: &[f64]) -> Option<f64> {
+fn mean_difference(differences: &[f64]) -> Option<f64> {
     mean(differences).map(|value| if value.abs() < 1e-12 { 0.0 } else { value })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::record::Relation;
+use crate::record::plan::Relation;
 
 /// The sign of a gain as a relation: only an exact 0 is neutral.
 pub fn sign(gain: f64) -> Relation {

@@ -3,16 +3,12 @@
 mod attempt;
 mod coord;
 mod experience;
-mod plan;
+pub mod plan;
 mod score;
 mod task;
 
 pub use attempt::{Attempt, AttemptRecord, Ending, Usage, Vote};
 pub use coord::Coord;
 pub use experience::{Experience, Feedback};
-pub use plan::{
-    HistoryPlan, POOL_FILE, PlannedStep, PoolPlan, PoolTask, Relation, Relations, SEQUENCES_FILE, SequencePlan,
-    SequencesPlan, StepKind, VOTE_FILE, VotePlan,
-};
 pub use score::Score;
 pub use task::{Message, Reference, ReplyFormat, Role, Task, TaskId, TaskView};

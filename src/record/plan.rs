@@ -2,7 +2,7 @@
 //!
 //! The run writes each of these once into its folder (`pool.json`, `vote.json`, `sequences.json`); the report reads
 //! them to know what every coordinate means and which units are still missing. Tasks are named by their index in
-//! [`PoolPlan::tasks`], the same number that [`super::Coord`] carries.
+//! [`PoolPlan::tasks`], the same number that [`Coord`](super::Coord) carries.
 
 use serde::{Deserialize, Serialize};
 

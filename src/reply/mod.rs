@@ -2,6 +2,7 @@
 //!
 //! A bad reply is data, so nothing here returns an error for what a model wrote: readers return `Option`.
 
+pub mod answer;
 pub mod code;
 pub mod fence;
 pub mod json;

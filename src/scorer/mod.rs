@@ -2,6 +2,14 @@
 //!
 //! A new scorer is one file and one line in [`SCORERS`].
 
+mod choice;
+mod contains;
+mod exact;
+pub mod normalise;
+mod numeric;
+mod options;
+mod regex;
+mod token_f1;
 mod unit_tests;
 
 use crate::record::{Attempt, Reference, Score, Task};
@@ -40,6 +48,8 @@ pub trait Scorer: Registered + Sync {
 }
 
 /// Every scorer, by name.
+pub static SCORERS: &[&dyn Scorer] =
+    &[&choice::Choice, &contains::Contains, &exact::Exact, &numeric::Numeric, &regex::Regex, &token_f1::TokenF1];
 pub static SCORERS: &[&dyn Scorer] = &[&unit_tests::UnitTests];
 
 /// The scorer with this name.

@@ -30,4 +30,4 @@ pub use log::{Damage, Findings};
 pub use manifest::{Difference, FORMAT, Identity, MANIFEST_FILE, Manifest, RunId};
 pub use reader::RunReader;
 pub use run::{ATTEMPTS_FILE, RunStore};
-pub use timing::{Machine, TIMING_FILE, TimingRecord, Totals, UnitTiming, totals};
+pub use timing::{Machine, StageTime, TIMING_FILE, TimingRecord, Totals, UnitTiming, stage_times, totals};

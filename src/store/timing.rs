@@ -3,6 +3,8 @@
 //! It has a log of its own (`timing.jsonl`) so that the records stay a pure function of the run's identity. A run that
 //! was stopped and continued has several segments; totals cover all of them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::record::Coord;
@@ -72,8 +74,36 @@ pub struct Totals {
     /// From the start of the first segment to the last finished unit, pauses included.
     pub wall_seconds: f64,
     pub units: u64,
-    pub unit_seconds: f64,
     pub reused_tokens: u64,
+}
+
+/// What one stage cost over all segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageTime {
+    pub units: u64,
+    /// Time between finished units, counted to the stage of the later one; over all stages this adds up to the active
+    /// time of the run.
+    pub seconds: f64,
+    pub reused_tokens: u64,
+}
+
+/// Splits the active time of a run over its stages.
+pub fn stage_times(records: &[TimingRecord]) -> BTreeMap<String, StageTime> {
+    let mut stages: BTreeMap<String, StageTime> = BTreeMap::new();
+    let mut reached = 0.0f64;
+    for record in records {
+        match record {
+            TimingRecord::Segment { .. } => reached = 0.0,
+            TimingRecord::Unit { coord, timing, at_s } => {
+                let stage = stages.entry(coord.stage.clone()).or_default();
+                stage.units += 1;
+                stage.reused_tokens += timing.reused_tokens;
+                stage.seconds += (at_s - reached).max(0.0);
+                reached = reached.max(*at_s);
+            }
+        }
+    }
+    stages
 }
 
 /// Adds up a timing log given in file order.
@@ -91,7 +121,6 @@ pub fn totals(records: &[TimingRecord]) -> Totals {
             }
             TimingRecord::Unit { timing, at_s, .. } => {
                 totals.units += 1;
-                totals.unit_seconds += timing.seconds;
                 totals.reused_tokens += timing.reused_tokens;
                 segment_seconds = at_s.max(segment_seconds);
                 if let (Some(first), Some(start)) = (totals.started, segment_start) {
@@ -129,8 +158,21 @@ mod tests {
         let totals = totals(&records);
         assert_eq!(totals.started, Some("2026-01-01T10:00:00Z".parse().unwrap()));
         assert_eq!((totals.segments, totals.units, totals.reused_tokens), (2, 3, 150));
-        assert_eq!((totals.active_seconds, totals.unit_seconds), (90.0, 9.0));
+        assert_eq!(totals.active_seconds, 90.0);
         assert_eq!(totals.wall_seconds, 2.0 * 3600.0 + 30.0);
+    }
+
+    #[test]
+    fn stage_times_add_up_to_the_active_time() {
+        let mut records = vec![segment("2026-01-01T10:00:00Z"), unit(2.0, 60, 40.0), unit(3.0, 40, 39.0)];
+        records.extend([unit(9.0, 1, 60.0), segment("2026-01-01T12:00:00Z"), unit(4.0, 50, 30.0)]);
+        if let TimingRecord::Unit { coord, .. } = &mut records[3] {
+            coord.stage = "t".into();
+        }
+        let stages = stage_times(&records);
+        assert_eq!(stages["s"], StageTime { units: 3, seconds: 70.0, reused_tokens: 150 });
+        assert_eq!(stages["t"], StageTime { units: 1, seconds: 20.0, reused_tokens: 1 });
+        assert_eq!(totals(&records).active_seconds, 90.0);
     }
 
     #[test]

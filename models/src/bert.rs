@@ -1,0 +1,168 @@
+//! BERT encoders, among them the MiniLM sentence models.
+//!
+//! Source: Devlin et al. 2019, "BERT", §3; the layer is the post-norm Transformer encoder of Vaswani et al. 2017, §3.1.
+
+use lifelong_kernels::ops::attention::AttentionShape;
+use lifelong_kernels::ops::{embed, residual};
+use lifelong_kernels::{Device, Matrix};
+
+use crate::architecture::{Encoder, Geometry, Scratch, check_texts};
+use crate::checkpoint::Checkpoint;
+use crate::config::BertConfig;
+use crate::error::Result;
+use crate::layers::attention::Attention;
+use crate::layers::embedding::Embedding;
+use crate::layers::linear::{Bias, Linear};
+use crate::layers::mlp::Mlp;
+use crate::layers::norm::LayerNorm;
+use crate::weights::Weights;
+
+/// A loaded BERT encoder.
+pub struct Bert {
+    geometry: Geometry,
+    notes: Vec<String>,
+    embedding: Embedding,
+    /// Position vectors with the vector of token type 0 added: every text is a first segment.
+    positions: Matrix,
+    norm: LayerNorm,
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    attention: Attention,
+    attention_norm: LayerNorm,
+    mlp: Mlp,
+    mlp_norm: LayerNorm,
+}
+
+impl Bert {
+    /// Builds the encoder from safetensors, with or without the prefix `bert.` on its tensors. A pooler or a task head in
+    /// the file is left out: the output is the last hidden states.
+    ///
+    /// # Errors
+    /// As [`BertConfig::from_checkpoint`]; a tensor that is missing, of another shape or type, or that BERT has no use
+    /// for.
+    pub fn load(checkpoint: &Checkpoint) -> Result<Self> {
+        let config = BertConfig::from_checkpoint(checkpoint)?;
+        let prefix = if checkpoint.contains("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
+        let mut weights = Weights::new(checkpoint, config.notes.clone());
+        let BertConfig { hidden, layer_norm_epsilon, .. } = config;
+        let name = |part: &str| format!("{prefix}embeddings.{part}");
+        let embedding = Embedding::load(&mut weights, &name("word_embeddings"), config.vocab, hidden)?;
+        let positions = positions(&mut weights, &name, &config)?;
+        let norm = LayerNorm::load(&mut weights, &name("LayerNorm"), hidden, layer_norm_epsilon)?;
+        let mut layers = Vec::new();
+        for layer in 0..config.layers {
+            layers.push(Layer::load(&mut weights, &format!("{prefix}encoder.layer.{layer}"), &config)?);
+        }
+        weights.finish(|name| {
+            let name = name.strip_prefix(prefix).unwrap_or(name);
+            name.starts_with("pooler.") || name.starts_with("cls.") || name == "embeddings.position_ids"
+        })?;
+        let geometry = geometry(&config, &weights);
+        Ok(Bert { geometry, notes: weights.notes, embedding, positions, norm, layers })
+    }
+}
+
+fn positions(weights: &mut Weights, name: &impl Fn(&str) -> String, config: &BertConfig) -> Result<Matrix> {
+    let BertConfig { hidden, context, token_types, .. } = *config;
+    let mut table = weights.table(&name("position_embeddings.weight"), context, hidden)?;
+    let types = weights.table(&name("token_type_embeddings.weight"), token_types, hidden)?;
+    for row in table.chunks_exact_mut(hidden) {
+        row.iter_mut().zip(&types).for_each(|(value, first_type)| *value += first_type);
+    }
+    Ok(Matrix::from_f32(context, hidden, &table)?)
+}
+
+fn geometry(config: &BertConfig, weights: &Weights) -> Geometry {
+    Geometry {
+        architecture: "bert".to_string(),
+        layers: config.layers,
+        hidden: config.hidden,
+        heads: config.heads,
+        kv_heads: config.heads,
+        head_dim: config.hidden / config.heads,
+        feed_forward: config.feed_forward,
+        vocab: config.vocab,
+        context: config.context,
+        parameters: weights.parameters,
+        weight_bytes: weights.bytes,
+    }
+}
+
+impl Layer {
+    fn load(weights: &mut Weights, prefix: &str, config: &BertConfig) -> Result<Self> {
+        let BertConfig { hidden, heads, feed_forward, layer_norm_epsilon, activation, .. } = *config;
+        let head_dim = hidden / heads;
+        let shape =
+            AttentionShape { heads, kv_heads: heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window: None };
+        let mut linear = |part: &str, n, k| Linear::load(weights, &format!("{prefix}.{part}"), n, k, Bias::Present);
+        let attention = Attention {
+            query: linear("attention.self.query", hidden, hidden)?,
+            key: linear("attention.self.key", hidden, hidden)?,
+            value: linear("attention.self.value", hidden, hidden)?,
+            output: linear("attention.output.dense", hidden, hidden)?,
+            shape,
+        };
+        let up = linear("intermediate.dense", feed_forward, hidden)?;
+        let down = linear("output.dense", hidden, feed_forward)?;
+        let mut norm = |part: &str| LayerNorm::load(weights, &format!("{prefix}.{part}"), hidden, layer_norm_epsilon);
+        Ok(Layer {
+            attention,
+            attention_norm: norm("attention.output.LayerNorm")?,
+            mlp: Mlp { up, down, activation },
+            mlp_norm: norm("output.LayerNorm")?,
+        })
+    }
+}
+
+impl Encoder for Bert {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn forward(
+        &self,
+        device: &Device,
+        tokens: &[u32],
+        lengths: &[usize],
+        scratch: &mut Scratch,
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        check_texts(tokens, lengths, &self.geometry)?;
+        let width = tokens.len() * self.geometry.hidden;
+        hidden.resize(width, 0.0);
+        self.embed(device, tokens, lengths, scratch, hidden)?;
+        for layer in &self.layers {
+            layer.attention.bidirectional(device, hidden, lengths, scratch)?;
+            layer.attention_norm.forward_residual(device, hidden, scratch.projected.take(width))?;
+            layer.mlp.forward(device, hidden, scratch)?;
+            layer.mlp_norm.forward_residual(device, hidden, scratch.projected.take(width))?;
+        }
+        Ok(())
+    }
+}
+
+impl Bert {
+    fn embed(
+        &self,
+        device: &Device,
+        tokens: &[u32],
+        lengths: &[usize],
+        scratch: &mut Scratch,
+        hidden: &mut [f32],
+    ) -> Result<()> {
+        let Scratch { positions, residual, normed, .. } = scratch;
+        positions.clear();
+        positions.extend(lengths.iter().flat_map(|length| 0..*length as u32));
+        let (sum, places) = (residual.take(hidden.len()), normed.take(hidden.len()));
+        self.embedding.forward(device, sum, tokens)?;
+        embed::embedding(device, places, &self.positions, positions)?;
+        residual::add(device, sum, places)?;
+        self.norm.forward(device, hidden, sum)
+    }
+}

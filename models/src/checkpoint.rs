@@ -1,0 +1,274 @@
+//! A model on disk: tensors by name and the description that came with them, whatever the container.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lifelong_kernels::Format;
+
+use crate::error::{Broken, Error, Fault, Result};
+use crate::file::ModelFile;
+use crate::gguf;
+use crate::safetensors::{self, UniqueMap};
+
+const CONFIG: &str = "config.json";
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+
+/// An opened model: GGUF file, safetensors file, or a folder with either.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    description: Description,
+    files: Vec<Arc<ModelFile>>,
+    tensors: BTreeMap<String, Entry>,
+}
+
+/// What the model says about itself.
+#[derive(Debug)]
+enum Description {
+    Gguf(gguf::Header),
+    /// `config.json` beside the weights; `None` when it is absent, which only matters to whoever builds a model.
+    HuggingFace {
+        path: PathBuf,
+        config: Option<serde_json::Value>,
+    },
+}
+
+/// [`Description`] as borrowed by the configuration readers.
+#[derive(Debug, Clone, Copy)]
+pub enum Metadata<'a> {
+    Gguf(&'a gguf::Header),
+    HuggingFace { path: &'a Path, config: &'a serde_json::Value },
+}
+
+#[derive(Debug)]
+struct Entry {
+    file: usize,
+    range: Range<usize>,
+    shape: Vec<usize>,
+    type_name: &'static str,
+    format: Option<Format>,
+}
+
+/// One tensor, borrowed from the mapped file.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorView<'a> {
+    pub name: &'a str,
+    /// Row-major, slowest first: `[n, k]` for a weight of n outputs and k inputs.
+    pub shape: &'a [usize],
+    pub format: Format,
+    pub bytes: &'a [u8],
+}
+
+impl Checkpoint {
+    /// Opens a GGUF file, a safetensors file (with `config.json` beside it), or a folder that holds
+    /// `model.safetensors`, `model.safetensors.index.json` with its shards, or exactly one GGUF file. Weights are mapped,
+    /// not read.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Malformed`], [`Error::MissingShards`]; a folder with none or several of these names what
+    /// it found.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return Self::open_folder(path);
+        }
+        let file = Arc::new(ModelFile::open(path)?);
+        let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
+        if is_safetensors && !gguf::Header::is_gguf(&file) {
+            return Self::from_safetensors(path, path.parent().unwrap_or(Path::new("")), vec![file]);
+        }
+        Self::from_gguf(file)
+    }
+
+    /// A GGUF file that is already in memory.
+    pub fn from_gguf(file: Arc<ModelFile>) -> Result<Self> {
+        let header = gguf::Header::read(file.clone())?;
+        let tensors = header
+            .tensors()
+            .iter()
+            .map(|(name, info)| {
+                let (range, shape) = (info.range.clone(), info.shape.clone());
+                (name.clone(), Entry { file: 0, range, shape, type_name: info.kind.name, format: info.kind.format })
+            })
+            .collect();
+        Ok(Checkpoint {
+            path: file.path().to_path_buf(),
+            description: Description::Gguf(header),
+            files: vec![file],
+            tensors,
+        })
+    }
+
+    fn open_folder(folder: &Path) -> Result<Self> {
+        let index = folder.join(INDEX);
+        if index.is_file() {
+            return Self::from_index(folder, &index);
+        }
+        let single = folder.join(SINGLE);
+        if single.is_file() {
+            return Self::from_safetensors(folder, folder, vec![Arc::new(ModelFile::open(&single)?)]);
+        }
+        let ggufs = gguf_files(folder)?;
+        match ggufs.as_slice() {
+            [only] => Self::from_gguf(Arc::new(ModelFile::open(only)?)),
+            found => {
+                let detail = format!(
+                    "expected {SINGLE}, {INDEX} or one .gguf file in the folder, found {} .gguf files; name the file to open",
+                    found.len()
+                );
+                Err(Broken::new(Fault::BadMagic, detail).at(folder))
+            }
+        }
+    }
+
+    fn from_index(folder: &Path, index: &Path) -> Result<Self> {
+        let weight_map = read_index(index)?;
+        let mut shards: Vec<&String> = weight_map.values().collect();
+        shards.sort();
+        shards.dedup();
+        let missing: Vec<String> =
+            shards.iter().filter(|name| !folder.join(name).is_file()).map(|name| name.to_string()).collect();
+        if !missing.is_empty() {
+            return Err(Error::MissingShards { path: index.to_path_buf(), shards: missing });
+        }
+        let files =
+            shards.iter().map(|name| Ok(Arc::new(ModelFile::open(&folder.join(name))?))).collect::<Result<_>>()?;
+        let checkpoint = Self::from_safetensors(folder, folder, files)?;
+        for (tensor, shard) in &weight_map {
+            let held_by = checkpoint.tensors.get(tensor).map(|entry| checkpoint.files[entry.file].path());
+            if held_by != Some(&folder.join(shard)) {
+                let reason = format!("{INDEX} places it in {shard}, which does not hold it");
+                return Err(Error::MissingTensor { path: folder.to_path_buf(), tensor: tensor.clone(), reason });
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    fn from_safetensors(path: &Path, folder: &Path, files: Vec<Arc<ModelFile>>) -> Result<Self> {
+        let mut tensors: BTreeMap<String, Entry> = BTreeMap::new();
+        for (file, mapped) in files.iter().enumerate() {
+            let header = safetensors::read(mapped).map_err(|broken| broken.at(mapped.path()))?;
+            for (name, info) in header.tensors {
+                let safetensors::TensorInfo { shape, kind, range } = info;
+                let entry = Entry { file, range, shape, type_name: kind.name, format: kind.format };
+                if let Some(earlier) = tensors.insert(name.clone(), entry) {
+                    let detail = format!("tensor `{name}` is also in {}", files[earlier.file].path().display());
+                    return Err(Broken::new(Fault::DuplicateTensor, detail).at(mapped.path()));
+                }
+            }
+        }
+        let config_path = folder.join(CONFIG);
+        let config = if config_path.is_file() { Some(read_json(&config_path)?) } else { None };
+        let description = Description::HuggingFace { path: config_path, config };
+        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors })
+    }
+
+    /// The path that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The files that hold the weights.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path())
+    }
+
+    /// The GGUF header, for tokenizers and templates that live in it; `None` for safetensors.
+    pub fn gguf(&self) -> Option<&gguf::Header> {
+        match &self.description {
+            Description::Gguf(header) => Some(header),
+            Description::HuggingFace { .. } => None,
+        }
+    }
+
+    /// The model's description of itself.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when safetensors weights have no `config.json` beside them.
+    pub fn metadata(&self) -> Result<Metadata<'_>> {
+        match &self.description {
+            Description::Gguf(header) => Ok(Metadata::Gguf(header)),
+            Description::HuggingFace { path, config: Some(config) } => Ok(Metadata::HuggingFace { path, config }),
+            Description::HuggingFace { path, config: None } => {
+                let source =
+                    std::io::Error::new(std::io::ErrorKind::NotFound, "safetensors weights need it beside them");
+                Err(Error::Io { path: path.clone(), source })
+            }
+        }
+    }
+
+    /// Tensor names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// The shape of a tensor, row-major; `None` when it is absent.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// A tensor by name.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`]; [`Error::UnusableType`] when no kernel reads its storage type.
+    pub fn tensor(&self, name: &str) -> Result<TensorView<'_>> {
+        let Some((name, entry)) = self.tensors.get_key_value(name) else {
+            return Err(Error::MissingTensor {
+                path: self.path.clone(),
+                tensor: name.to_string(),
+                reason: format!("the file holds {} others", self.tensors.len()),
+            });
+        };
+        let Some(format) = entry.format else {
+            let usable = match self.description {
+                Description::Gguf(_) => gguf::TensorType::usable(),
+                Description::HuggingFace { .. } => safetensors::ElementType::usable(),
+            };
+            let (path, found) = (self.path.clone(), entry.type_name.to_string());
+            return Err(Error::UnusableType { path, tensor: name.clone(), found, usable });
+        };
+        Ok(TensorView { name, shape: &entry.shape, format, bytes: &self.files[entry.file][entry.range.clone()] })
+    }
+}
+
+fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let io = |source| Error::Io { path: folder.to_path_buf(), source };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read_json(path: &Path) -> Result<serde_json::Value> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+    serde_json::from_str(&text).map_err(|error| Broken::new(Fault::BadHeader, error.to_string()).at(path))
+}
+
+/// The tensor → shard map of an index. Shard names are file names: anything that could leave the folder is refused.
+fn read_index(index: &Path) -> Result<BTreeMap<String, String>> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: UniqueMap<String>,
+    }
+    let text = std::fs::read_to_string(index).map_err(|source| Error::Io { path: index.to_path_buf(), source })?;
+    let Index { weight_map: UniqueMap(weight_map) } =
+        serde_json::from_str(&text).map_err(|error| Broken::new(Fault::BadHeader, error.to_string()).at(index))?;
+    for (tensor, shard) in &weight_map {
+        if shard.is_empty() || shard == "." || shard == ".." || shard.contains(['/', '\\', ':', '\0']) {
+            let detail = format!("tensor `{tensor}` is placed in `{shard}`, expected a file name in the same folder");
+            return Err(Broken::new(Fault::UnsafePath, detail).at(index));
+        }
+    }
+    Ok(weight_map)
+}

@@ -1,0 +1,36 @@
+//! Typed dimensions of a model from what its checkpoint says: GGUF metadata or a Hugging Face `config.json`.
+//!
+//! Nothing that changes numbers is guessed: a key is read, or takes the documented default of its family and is noted,
+//! or is an error that names it.
+
+mod bert;
+mod huggingface;
+mod llama;
+mod rope;
+
+use std::path::Path;
+
+pub use bert::{BertConfig, Gelu};
+pub use huggingface::HuggingFace;
+pub use llama::{LlamaConfig, Tying};
+pub use rope::{Rope, RopeScaling};
+
+use crate::error::{Error, Result};
+
+/// Upper bounds of dimensions, far above any published model. A hostile header cannot ask for a table beyond them.
+pub(crate) const MAX_LAYERS: usize = 4096;
+pub(crate) const MAX_WIDTH: usize = 1 << 20;
+pub(crate) const MAX_VOCAB: usize = 1 << 24;
+pub(crate) const MAX_CONTEXT: usize = 1 << 20;
+
+pub(crate) fn problem(path: &Path, key: &str, problem: impl Into<String>) -> Error {
+    Error::Config { path: path.to_path_buf(), key: key.to_string(), problem: problem.into() }
+}
+
+/// Passes a dimension in `1..=limit`.
+pub(crate) fn within(path: &Path, key: &str, value: usize, limit: usize) -> Result<usize> {
+    if (1..=limit).contains(&value) {
+        return Ok(value);
+    }
+    Err(problem(path, key, format!("found {value}, expected 1 to {limit}")))
+}

@@ -1,0 +1,60 @@
+//! Self-attention: projections around the kernel, causal over the cache or within a whole text.
+
+use lifelong_kernels::ops::attention::{self, AttentionShape};
+use lifelong_kernels::ops::kv;
+use lifelong_kernels::{Device, KvCache};
+
+use super::linear::Linear;
+use super::rope::Rotary;
+use crate::architecture::{Batch, Scratch};
+use crate::error::Result;
+
+/// The four projections and the shape between them.
+pub(crate) struct Attention {
+    pub query: Linear,
+    pub key: Linear,
+    pub value: Linear,
+    pub output: Linear,
+    pub shape: AttentionShape,
+}
+
+impl Attention {
+    /// Causal attention of a packed step, with grouped heads and rotated positions. Reads `scratch.normed`
+    /// `[T, H]`, leaves the output in `scratch.projected`.
+    pub fn causal(
+        &self,
+        device: &Device,
+        batch: &Batch,
+        cache: &mut KvCache,
+        layer: usize,
+        rotary: &Rotary,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
+        let rows = batch.tokens.len();
+        let x = scratch.normed.take(rows * self.output.outputs());
+        let q = scratch.query.take(rows * heads * head_dim);
+        let k = scratch.key.take(rows * kv_heads * head_dim);
+        let v = scratch.value.take(rows * kv_heads * head_dim);
+        let attended = scratch.attended.take(rows * heads * head_dim);
+        self.query.forward(device, q, x)?;
+        self.key.forward(device, k, x)?;
+        self.value.forward(device, v, x)?;
+        rotary.forward(device, q, batch.positions, heads)?;
+        rotary.forward(device, k, batch.positions, kv_heads)?;
+        kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
+        attention::paged(device, attended, q, cache, layer, batch.segments, batch.tables, self.shape)?;
+        self.output.forward(device, scratch.projected.take(x.len()), attended)
+    }
+
+    /// Attention of every token to its whole text. Reads `x` `[T, H]`, leaves the output in `scratch.projected`.
+    pub fn bidirectional(&self, device: &Device, x: &[f32], lengths: &[usize], scratch: &mut Scratch) -> Result<()> {
+        let [q, k, v] = [&mut scratch.query, &mut scratch.key, &mut scratch.value].map(|buffer| buffer.take(x.len()));
+        let attended = scratch.attended.take(x.len());
+        self.query.forward(device, q, x)?;
+        self.key.forward(device, k, x)?;
+        self.value.forward(device, v, x)?;
+        attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?;
+        self.output.forward(device, scratch.projected.take(x.len()), attended)
+    }
+}

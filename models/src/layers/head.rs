@@ -1,0 +1,80 @@
+//! The output projection: hidden states of the wanted rows to logits.
+
+use std::sync::Arc;
+
+use lifelong_kernels::ops::matmul;
+use lifelong_kernels::{Device, Matrix};
+
+use super::embedding::Embedding;
+use crate::architecture::Buffer;
+use crate::config::{self, Tying};
+use crate::error::{Error, Result};
+use crate::weights::Weights;
+
+pub(crate) struct Head {
+    weight: Arc<Matrix>,
+}
+
+impl Head {
+    /// The matrix that `tying` asks for: `{name}.weight` or the embedding's.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`] for a separate head that is not there; [`Error::Config`] for a tied head that is there
+    /// too and differs.
+    pub fn load(weights: &mut Weights, name: &str, tying: Tying, embedding: (&str, &Embedding)) -> Result<Self> {
+        let (embedding_name, embedding) = (format!("{}.weight", embedding.0), embedding.1);
+        let name = format!("{name}.weight");
+        let present = weights.checkpoint.contains(&name);
+        let table = embedding.table();
+        let own = match tying {
+            Tying::Separate if !present => {
+                let reason =
+                    "and `tie_word_embeddings` is not set: the output projection cannot be guessed".to_string();
+                let path = weights.checkpoint.path().to_path_buf();
+                return Err(Error::MissingTensor { path, tensor: name, reason });
+            }
+            Tying::Separate => true,
+            Tying::TiedWhenAbsent => present,
+            Tying::Tied => {
+                if present {
+                    check_equal(weights, &name, &embedding_name)?;
+                }
+                false
+            }
+        };
+        if !own {
+            return Ok(Head { weight: table });
+        }
+        let weight = weights.matrix(&name, table.rows(), table.columns())?;
+        Ok(Head { weight: Arc::new(weight) })
+    }
+
+    /// Logits `[outputs, V]` of the rows `outputs` of `x` `[T, H]`.
+    pub fn forward(
+        &self,
+        device: &Device,
+        logits: &mut Vec<f32>,
+        x: &[f32],
+        outputs: &[usize],
+        gathered: &mut Buffer,
+    ) -> Result<()> {
+        let hidden = self.weight.columns();
+        let gathered = gathered.take(outputs.len() * hidden);
+        for (row, output) in gathered.chunks_exact_mut(hidden).zip(outputs) {
+            row.copy_from_slice(&x[output * hidden..][..hidden]);
+        }
+        logits.resize(outputs.len() * self.weight.rows(), 0.0);
+        Ok(matmul::linear(device, logits, gathered, &self.weight)?)
+    }
+}
+
+fn check_equal(weights: &mut Weights, head: &str, embedding: &str) -> Result<()> {
+    let (a, b) = (weights.checkpoint.tensor(head)?, weights.checkpoint.tensor(embedding)?);
+    if (a.shape, a.format, a.bytes) != (b.shape, b.format, b.bytes) {
+        let text = format!("true, but `{head}` is there too and differs from `{embedding}`");
+        return Err(config::problem(weights.checkpoint.path(), "tie_word_embeddings", text));
+    }
+    weights.skip(head);
+    weights.notes.push(format!("`{head}` ignored: equal to `{embedding}`, which it is tied to"));
+    Ok(())
+}

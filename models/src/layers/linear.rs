@@ -1,0 +1,51 @@
+//! `y = x Wᵀ (+ b)`.
+
+use lifelong_kernels::ops::matmul;
+use lifelong_kernels::{Device, Matrix};
+
+use crate::error::Result;
+use crate::weights::Weights;
+
+pub(crate) struct Linear {
+    weight: Matrix,
+    bias: Option<Vec<f32>>,
+}
+
+/// Whether a projection adds a vector.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bias {
+    Absent,
+    Present,
+}
+
+impl From<bool> for Bias {
+    fn from(present: bool) -> Self {
+        if present { Bias::Present } else { Bias::Absent }
+    }
+}
+
+impl Linear {
+    /// Takes `{name}.weight` `[n, k]`, and `{name}.bias` `[n]`.
+    pub fn load(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
+        let weight = weights.matrix(&format!("{name}.weight"), n, k)?;
+        let bias = match bias {
+            Bias::Present => Some(weights.vector(&format!("{name}.bias"), n)?),
+            Bias::Absent => None,
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    /// Output features n.
+    pub fn outputs(&self) -> usize {
+        self.weight.rows()
+    }
+
+    /// `out` `[T, n]` · `x` `[T, k]`
+    pub fn forward(&self, device: &Device, out: &mut [f32], x: &[f32]) -> Result<()> {
+        match &self.bias {
+            Some(bias) => matmul::linear_bias(device, out, x, &self.weight, bias)?,
+            None => matmul::linear(device, out, x, &self.weight)?,
+        }
+        Ok(())
+    }
+}

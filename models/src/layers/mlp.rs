@@ -1,0 +1,51 @@
+//! Feed-forward layers.
+
+use lifelong_kernels::Device;
+use lifelong_kernels::ops::activation;
+
+use super::linear::Linear;
+use crate::architecture::Scratch;
+use crate::config::Gelu;
+use crate::error::Result;
+
+/// `down(silu(gate(x)) · up(x))` (Shazeer 2020, "GLU Variants Improve Transformer", §2, SwiGLU).
+pub(crate) struct GatedMlp {
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+impl GatedMlp {
+    /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
+    pub fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
+        let x = scratch.normed.take(rows * self.down.outputs());
+        let gate = scratch.gate.take(rows * self.gate.outputs());
+        let up = scratch.up.take(rows * self.up.outputs());
+        let activated = scratch.attended.take(rows * self.up.outputs());
+        self.gate.forward(device, gate, x)?;
+        self.up.forward(device, up, x)?;
+        activation::swiglu(device, activated, gate, up)?;
+        self.down.forward(device, scratch.projected.take(x.len()), activated)
+    }
+}
+
+/// `down(gelu(up(x)))`
+pub(crate) struct Mlp {
+    pub up: Linear,
+    pub down: Linear,
+    pub activation: Gelu,
+}
+
+impl Mlp {
+    /// Reads `x` `[T, H]`, leaves the output in `scratch.projected`.
+    pub fn forward(&self, device: &Device, x: &[f32], scratch: &mut Scratch) -> Result<()> {
+        let rows = x.len() / self.down.outputs();
+        let up = scratch.up.take(rows * self.up.outputs());
+        self.up.forward(device, up, x)?;
+        match self.activation {
+            Gelu::Erf => activation::gelu(device, up)?,
+            Gelu::Tanh => activation::gelu_tanh(device, up)?,
+        }
+        self.down.forward(device, scratch.projected.take(x.len()), up)
+    }
+}

@@ -1,0 +1,9 @@
+//! The parts that architectures are made of: weights with the operation that uses them, one idea each.
+
+pub(crate) mod attention;
+pub(crate) mod embedding;
+pub(crate) mod head;
+pub(crate) mod linear;
+pub(crate) mod mlp;
+pub(crate) mod norm;
+pub(crate) mod rope;

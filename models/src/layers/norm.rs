@@ -1,0 +1,53 @@
+//! Normalisation with its weights.
+
+use lifelong_kernels::Device;
+use lifelong_kernels::ops::norm;
+
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// Root mean square norm.
+pub(crate) struct RmsNorm {
+    weight: Vec<f32>,
+    epsilon: f32,
+}
+
+impl RmsNorm {
+    pub fn load(weights: &mut Weights, name: &str, hidden: usize, epsilon: f32) -> Result<Self> {
+        Ok(RmsNorm { weight: weights.vector(&format!("{name}.weight"), hidden)?, epsilon })
+    }
+
+    /// `out = norm(x)`
+    pub fn forward(&self, device: &Device, out: &mut [f32], x: &[f32]) -> Result<()> {
+        Ok(norm::rms_norm(device, out, x, &self.weight, self.epsilon)?)
+    }
+
+    /// `residual += x; out = norm(residual)`
+    pub fn forward_residual(&self, device: &Device, residual: &mut [f32], out: &mut [f32], x: &[f32]) -> Result<()> {
+        Ok(norm::rms_norm_residual(device, residual, out, x, &self.weight, self.epsilon)?)
+    }
+}
+
+/// Mean and variance norm.
+pub(crate) struct LayerNorm {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    epsilon: f32,
+}
+
+impl LayerNorm {
+    pub fn load(weights: &mut Weights, name: &str, hidden: usize, epsilon: f32) -> Result<Self> {
+        let weight = weights.vector(&format!("{name}.weight"), hidden)?;
+        Ok(LayerNorm { weight, bias: weights.vector(&format!("{name}.bias"), hidden)?, epsilon })
+    }
+
+    /// `out = norm(x)`
+    pub fn forward(&self, device: &Device, out: &mut [f32], x: &[f32]) -> Result<()> {
+        Ok(norm::layer_norm(device, out, x, &self.weight, &self.bias, self.epsilon)?)
+    }
+
+    /// `residual = norm(residual + x)`
+    pub fn forward_residual(&self, device: &Device, residual: &mut [f32], x: &[f32]) -> Result<()> {
+        Ok(norm::layer_norm_residual(device, residual, x, &self.weight, &self.bias, self.epsilon)?)
+    }
+}

@@ -1,0 +1,24 @@
+//! Rotary position embedding with its table of angles.
+
+use lifelong_kernels::Device;
+use lifelong_kernels::ops::rope::{self, RopeStyle, RopeTable};
+
+use crate::config::Rope;
+use crate::error::Result;
+
+/// The angles of every position of a context, shared by all layers.
+pub(crate) struct Rotary {
+    table: RopeTable,
+    style: RopeStyle,
+}
+
+impl Rotary {
+    pub fn new(config: &Rope, context: usize) -> Self {
+        Rotary { table: RopeTable::from_frequencies(&config.frequencies(), context, 1.0), style: config.style }
+    }
+
+    /// Rotates `x` `[T, heads, D]` in place.
+    pub fn forward(&self, device: &Device, x: &mut [f32], positions: &[u32], heads: usize) -> Result<()> {
+        Ok(rope::rope(device, x, positions, &self.table, heads, self.style)?)
+    }
+}

@@ -1,0 +1,107 @@
+//! Every architecture that loads, one line each. A new one adds its file and a line here.
+
+use lifelong_kernels::Device;
+
+use crate::architecture::{Decoder, Encoder};
+use crate::bert::Bert;
+use crate::checkpoint::{Checkpoint, Metadata};
+use crate::config::HuggingFace;
+use crate::error::{Error, Result};
+use crate::llama::Llama;
+
+/// One architecture.
+pub struct Entry {
+    /// The name in messages and lists; also the `model_type` of Hugging Face.
+    pub name: &'static str,
+    /// Values of `general.architecture` in GGUF files.
+    pub gguf: &'static [&'static str],
+    /// Class names in `architectures` of a Hugging Face `config.json`.
+    pub hugging_face: &'static [&'static str],
+    /// Where it comes from.
+    pub source: &'static str,
+    pub load: Load,
+}
+
+/// What an architecture is, and how it is built.
+pub enum Load {
+    Decoder(fn(&Checkpoint, &Device) -> Result<Box<dyn Decoder>>),
+    Encoder(fn(&Checkpoint, &Device) -> Result<Box<dyn Encoder>>),
+}
+
+impl Entry {
+    /// `decoder` or `encoder`.
+    pub fn kind(&self) -> &'static str {
+        match self.load {
+            Load::Decoder(_) => "decoder",
+            Load::Encoder(_) => "encoder",
+        }
+    }
+}
+
+/// All architectures, in the order of lists.
+#[rustfmt::skip]
+pub static ARCHITECTURES: &[Entry] = &[
+    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(|checkpoint, _| Ok(Box::new(Llama::load(checkpoint)?))) },
+    Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, _| Ok(Box::new(Bert::load(checkpoint)?))) },
+];
+
+/// The entry for the architecture that a checkpoint names.
+///
+/// # Errors
+/// [`Error::UnsupportedArchitecture`] with the name found and all that are supported; [`Error::Config`] when the
+/// checkpoint names none.
+pub fn find(checkpoint: &Checkpoint) -> Result<&'static Entry> {
+    let (found, entry) = match checkpoint.metadata()? {
+        Metadata::Gguf(header) => {
+            let found = header.require::<&str>("general.architecture")?.to_string();
+            let entry = ARCHITECTURES.iter().find(|entry| entry.gguf.contains(&found.as_str()));
+            (found, entry)
+        }
+        Metadata::HuggingFace { path, config } => {
+            let found = HuggingFace { path, config }.architecture()?;
+            let matches = |entry: &&Entry| entry.name == found || entry.hugging_face.contains(&found.as_str());
+            let entry = ARCHITECTURES.iter().find(matches);
+            (found, entry)
+        }
+    };
+    entry.ok_or_else(|| unsupported(checkpoint, found, |_| true))
+}
+
+/// Loads a language model.
+///
+/// # Errors
+/// As [`find`] and the architecture's own; an encoder is not a decoder.
+pub fn load_decoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
+    let entry = find(checkpoint)?;
+    match entry.load {
+        Load::Decoder(load) => load(checkpoint, device),
+        Load::Encoder(_) => {
+            let found = format!("{} (an encoder, it generates no text)", entry.name);
+            Err(unsupported(checkpoint, found, |entry| matches!(entry.load, Load::Decoder(_))))
+        }
+    }
+}
+
+/// Loads an embedding model.
+///
+/// # Errors
+/// As [`find`] and the architecture's own; a decoder is not an encoder.
+pub fn load_encoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
+    let entry = find(checkpoint)?;
+    match entry.load {
+        Load::Encoder(load) => load(checkpoint, device),
+        Load::Decoder(_) => {
+            let found = format!("{} (a decoder, not an embedding model)", entry.name);
+            Err(unsupported(checkpoint, found, |entry| matches!(entry.load, Load::Encoder(_))))
+        }
+    }
+}
+
+fn unsupported(checkpoint: &Checkpoint, found: String, offer: impl Fn(&Entry) -> bool) -> Error {
+    let names = |entry: &Entry| match entry.hugging_face {
+        [] => entry.name.to_string(),
+        classes => format!("{} ({})", entry.name, classes.join(", ")),
+    };
+    let supported = ARCHITECTURES.iter().filter(|entry| offer(entry)).map(names).collect();
+    Error::UnsupportedArchitecture { path: checkpoint.path().to_path_buf(), found, supported }
+}

@@ -1,0 +1,181 @@
+//! Taking weights out of a checkpoint: shapes checked, every tensor accounted for, bad values noted.
+
+use std::collections::BTreeSet;
+
+use lifelong_kernels::{Format, Matrix};
+
+use crate::checkpoint::{Checkpoint, TensorView};
+use crate::error::{Error, Result};
+
+/// The tensors of one model while it is being built.
+pub(crate) struct Weights<'a> {
+    pub checkpoint: &'a Checkpoint,
+    taken: BTreeSet<&'a str>,
+    /// Elements of the tensors taken so far.
+    pub parameters: u64,
+    /// Their bytes in the file.
+    pub bytes: u64,
+    pub notes: Vec<String>,
+}
+
+impl<'a> Weights<'a> {
+    pub fn new(checkpoint: &'a Checkpoint, notes: Vec<String>) -> Self {
+        Weights { checkpoint, taken: BTreeSet::new(), parameters: 0, bytes: 0, notes }
+    }
+
+    /// A weight of `n` outputs and `k` inputs.
+    pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
+        let view = self.take(name, &[n, k])?;
+        Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
+    }
+
+    /// A bias or a norm.
+    pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>> {
+        let view = self.take(name, &[n])?;
+        floats(self.checkpoint, &view)
+    }
+
+    /// A matrix as plain numbers, row-major.
+    pub fn table(&mut self, name: &str, n: usize, k: usize) -> Result<Vec<f32>> {
+        let view = self.take(name, &[n, k])?;
+        floats(self.checkpoint, &view)
+    }
+
+    /// Marks a tensor that has been read elsewhere, or that does not take part.
+    pub fn skip(&mut self, name: &str) {
+        if let Some(name) = self.checkpoint.names().find(|known| *known == name) {
+            self.taken.insert(name);
+        }
+    }
+
+    fn take(&mut self, name: &str, shape: &[usize]) -> Result<TensorView<'a>> {
+        let view = checked(self.checkpoint, name, shape)?;
+        if has_non_finite(view.format, view.bytes) {
+            self.notes.push(format!("non-finite weight in `{name}`"));
+        }
+        self.taken.insert(view.name);
+        self.parameters += shape.iter().product::<usize>() as u64;
+        self.bytes += view.bytes.len() as u64;
+        Ok(view)
+    }
+
+    /// A tensor that nothing asked for means a computation we did not do.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTensors`] with the names of the rest, except those `harmless` accepts.
+    pub fn finish(&self, harmless: impl Fn(&str) -> bool) -> Result<()> {
+        let left = self.checkpoint.names().filter(|name| !self.taken.contains(name) && !harmless(name));
+        let tensors: Vec<String> = left.map(str::to_string).collect();
+        if tensors.is_empty() {
+            return Ok(());
+        }
+        Err(Error::UnknownTensors { path: self.checkpoint.path().to_path_buf(), tensors })
+    }
+}
+
+/// A vector outside of the accounting, for configuration that is stored as a tensor.
+pub(crate) fn vector(checkpoint: &Checkpoint, name: &str, n: usize) -> Result<Vec<f32>> {
+    floats(checkpoint, &checked(checkpoint, name, &[n])?)
+}
+
+fn checked<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[usize]) -> Result<TensorView<'a>> {
+    let view = checkpoint.tensor(name)?;
+    if view.shape != shape {
+        return Err(Error::ShapeMismatch {
+            path: checkpoint.path().to_path_buf(),
+            tensor: name.to_string(),
+            expected: shape.to_vec(),
+            found: view.shape.to_vec(),
+        });
+    }
+    Ok(view)
+}
+
+fn floats(checkpoint: &Checkpoint, view: &TensorView) -> Result<Vec<f32>> {
+    match view.format {
+        Format::F32 => Ok(view.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
+        Format::F16 => Ok(halves(view.bytes).map(|bits| half::f16::from_bits(bits).to_f32()).collect()),
+        Format::BF16 => Ok(halves(view.bytes).map(|bits| half::bf16::from_bits(bits).to_f32()).collect()),
+        other => Err(Error::UnusableType {
+            path: checkpoint.path().to_path_buf(),
+            tensor: view.name.to_string(),
+            found: format!("{other:?} where a vector is expected"),
+            usable: ["F32", "F16", "BF16"].map(String::from).to_vec(),
+        }),
+    }
+}
+
+fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]))
+}
+
+/// Whether any weight is infinite or not a number. In block formats only the scales can be.
+fn has_non_finite(format: Format, bytes: &[u8]) -> bool {
+    const F16_EXPONENT: u16 = 0x7c00;
+    const BF16_EXPONENT: u16 = 0x7f80;
+    const F32_EXPONENT: u32 = 0x7f80_0000;
+    let f32_at = |chunk: &[u8]| u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+    // Folded without an early exit, so that the scan of gigabytes stays vectorised.
+    let any_f32 = |size: usize| {
+        let bad = |chunk| f32_at(chunk) & F32_EXPONENT == F32_EXPONENT;
+        bytes.chunks(1 << 16).any(|part| part.chunks_exact(size).fold(false, |seen, chunk| seen | bad(chunk)))
+    };
+    let any_half = |exponent: u16| {
+        let bad = |bits: u16| bits & exponent == exponent;
+        bytes.chunks(1 << 16).any(|part| halves(part).fold(false, |seen, bits| seen | bad(bits)))
+    };
+    let any_scale = |block: usize, offsets: &[usize]| {
+        let bad =
+            |chunk: &[u8], at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]) & F16_EXPONENT == F16_EXPONENT;
+        bytes.chunks_exact(block).any(|chunk| offsets.iter().any(|at| bad(chunk, *at)))
+    };
+    match format {
+        Format::F32 => any_f32(4),
+        Format::F16 => any_half(F16_EXPONENT),
+        Format::BF16 => any_half(BF16_EXPONENT),
+        Format::Q4_0 => any_scale(18, &[0]),
+        Format::Q4_1 => any_scale(20, &[0, 2]),
+        Format::Q5_0 => any_scale(22, &[0]),
+        Format::Q5_1 => any_scale(24, &[0, 2]),
+        Format::Q8_0 => any_scale(34, &[0]),
+        Format::Q2K => any_scale(84, &[80, 82]),
+        Format::Q3K => any_scale(110, &[108]),
+        Format::Q4K => any_scale(144, &[0, 2]),
+        Format::Q5K => any_scale(176, &[0, 2]),
+        Format::Q6K => any_scale(210, &[208]),
+        // Its scale is an f32 at the start of 292 bytes.
+        Format::Q8K => bytes.chunks_exact(292).any(|chunk| f32_at(chunk) & F32_EXPONENT == F32_EXPONENT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn non_finite_weights_are_seen_in_every_format() {
+        let blocks = [
+            (Format::F32, 4, 2, 0x7f80u16),
+            (Format::F16, 2, 0, 0xfe00),
+            (Format::BF16, 2, 0, 0xff80),
+            (Format::Q4_0, 18, 0, 0x7c00),
+            (Format::Q4_1, 20, 2, 0x7c00),
+            (Format::Q5_0, 22, 0, 0x7e00),
+            (Format::Q5_1, 24, 2, 0xfc00),
+            (Format::Q8_0, 34, 0, 0x7c00),
+            (Format::Q2K, 84, 82, 0x7c00),
+            (Format::Q3K, 110, 108, 0x7c00),
+            (Format::Q4K, 144, 2, 0x7c00),
+            (Format::Q5K, 176, 0, 0x7c00),
+            (Format::Q6K, 210, 208, 0x7c00),
+            (Format::Q8K, 292, 2, 0x7f80),
+        ];
+        for (format, block, at, bits) in blocks {
+            let mut bytes = vec![0x11u8; block * 100];
+            assert!(!has_non_finite(format, &bytes), "{format:?}");
+            let place = 99 * block + at;
+            bytes[place..place + 2].copy_from_slice(&bits.to_le_bytes());
+            assert!(has_non_finite(format, &bytes), "{format:?}");
+        }
+    }
+}

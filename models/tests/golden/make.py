@@ -1,0 +1,214 @@
+"""Makes the tiny checkpoints of this folder and what transformers computes from them.
+
+    python make.py            (torch, transformers, safetensors, gguf; versions in versions.json)
+
+Every weight is rounded to a number that both bfloat16 and float16 hold, so that safetensors in any float type and GGUF
+F16 hold the same weights. The expected values are float32 results of transformers on one thread. Those of Q8_0 are computed
+from the dequantised weights with the input of every matmul rounded to 8 bits in groups of 32, as the kernels do.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = Path(__file__).parent
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+
+
+def seeded(model, seed):
+    """Weights of a size that keeps logits around 1; norms near 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        drawn = torch.randn(weight.shape, generator=generator)
+        norm = "norm" in name.lower() and name.endswith("weight")
+        scale = 0.1 if weight.dim() == 1 else 1.5 / weight.shape[-1] ** 0.5
+        weight.data = ((1 + 0.1 * drawn) if norm else scale * drawn).bfloat16().half().float()
+    return model.eval()
+
+
+def write(path, value):
+    path.write_text(json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def rounded(tensor):
+    """Nine significant digits: exact for float32."""
+    return [float(f"{x:.9g}") for x in tensor.flatten().tolist()]
+
+
+def logits(model, tokens):
+    with torch.no_grad():
+        return rounded(model(torch.tensor([tokens])).logits[0])
+
+
+def round_inputs(model):
+    """Rounds what every linear layer reads to 8 bits in groups of 32, scaled by the group's largest magnitude."""
+
+    def rounded_input(_, inputs):
+        groups = inputs[0].unflatten(-1, (-1, 32))
+        largest = groups.abs().amax(-1, keepdim=True)
+        levels = torch.round(groups * torch.where(largest > 0, 127 / largest, 0))
+        return ((levels * (largest / 127)).flatten(-2),)
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(rounded_input)
+    return model
+
+
+def save(model, folder, config, dtype, shards):
+    """A Hugging Face folder; `config` is written as given, the way hub files have it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(folder / "config.json", config)
+    tied = config.get("tie_word_embeddings", False)
+    state = {k: v.to(dtype).contiguous() for k, v in model.state_dict().items() if not (tied and k == "lm_head.weight")}
+    names = sorted(state)
+    if shards == 1:
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    weight_map = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = {name: state[name] for name in names[shard::shards]}
+        save_file(part, folder / file, metadata={"format": "pt"})
+        weight_map |= {name: file for name in part}
+    write(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name):
+    base, suffix = name.rsplit(".", 1)
+    if base in GGUF_NAMES:
+        return f"{GGUF_NAMES[base]}.{suffix}"
+    layer, part = base.removeprefix("model.layers.").split(".", 1)
+    return f"blk.{layer}.{GGUF_NAMES[part]}.{suffix}"
+
+
+def interleaved(weight, heads):
+    """Rows of each head from (first halves, second halves) to pairs side by side."""
+    return weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def divisors(config):
+    """The divisor of each pair's angle by the llama3 rule."""
+    scaling, dim = config["rope_scaling"], config["head_dim"]
+    turns = scaling["original_max_position_embeddings"] * config["rope_theta"] ** (-np.arange(0, dim, 2) / dim) / (2 * np.pi)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / ((1 - kept) / scaling["factor"] + kept)).astype(np.float32)
+
+
+def save_gguf(model, path, config, kind):
+    """Writes one GGUF file; returns the model with the weights as the file holds them."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tensor("rope_freqs.weight", divisors(config))
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight":
+            continue
+        values = weight.numpy()
+        heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
+        permuted = interleaved(values, heads) if heads else values
+        if values.ndim == 1:
+            writer.add_tensor(gguf_name(name), permuted)
+            continue
+        data = gguf.quants.quantize(permuted, kind)
+        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        back = gguf.quants.dequantize(data, kind)
+        if heads:
+            back = back.reshape(heads, -1, 2, back.shape[1]).swapaxes(1, 2).reshape(back.shape)
+        stored[name] = torch.from_numpy(np.ascontiguousarray(back))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model.load_state_dict(stored, strict=False)
+    return model
+
+
+def tokens(count, vocab, seed):
+    return torch.randint(0, vocab, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def llama(name, seed, length, dtype, shards, **changes):
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False,
+    } | changes
+    build = lambda: seeded(transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)), seed)
+    prompt = tokens(length, config["vocab_size"], seed)
+    folder = HERE / name
+    save(build(), folder, config, dtype, shards)
+    write(folder / "expected.json", {"tokens": prompt, "logits": logits(build(), prompt)})
+    return build, config, prompt
+
+
+def main():
+    # Odd head counts, three query heads a group, a head of its own.
+    llama("llama-untied", 1, 40, torch.float16, 1, vocab_size=61, hidden_size=72, intermediate_size=100,
+          num_hidden_layers=2, num_attention_heads=9, num_key_value_heads=3, max_position_embeddings=64)
+    # Heads of another size than hidden / heads, biases everywhere, angles divided by 4.
+    llama("llama-bias-linear", 2, 24, torch.bfloat16, 1, vocab_size=40, hidden_size=32, intermediate_size=48,
+          num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=20, max_position_embeddings=64,
+          attention_bias=True, mlp_bias=True, rope_scaling={"type": "linear", "factor": 4.0})
+    # A shared head and angles scaled by the llama3 rule, read past the original length; also as GGUF.
+    build, config, prompt = llama(
+        "llama-tied-llama3", 3, 48, torch.float16, 2, vocab_size=64, hidden_size=96, intermediate_size=128,
+        num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=128,
+        tie_word_embeddings=True,
+        rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 16})
+    for kind in [gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0]:
+        folder = HERE / f"llama-gguf-{kind.name.lower()}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        stored = save_gguf(build(), folder / "model.gguf", config, kind)
+        if kind == gguf.GGMLQuantizationType.Q8_0:
+            round_inputs(stored)
+        write(folder / "expected.json", {"tokens": prompt, "logits": logits(stored, prompt)})
+    bert()
+    versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
+    write(HERE / "versions.json", versions)
+
+
+def bert():
+    config = {
+        "architectures": ["BertModel"], "model_type": "bert", "vocab_size": 70, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "intermediate_size": 80, "max_position_embeddings": 40, "type_vocab_size": 2,
+        "hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute",
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    }
+    model = seeded(transformers.BertModel(transformers.BertConfig(**config)), 4)
+    save(model, HERE / "bert", config, torch.float32, 1)
+    texts = [tokens(length, config["vocab_size"], 10 + length) for length in [1, 7, 40, 18]]
+    with torch.no_grad():
+        hidden = [rounded(model(torch.tensor([text])).last_hidden_state[0]) for text in texts]
+    write(HERE / "bert" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+//! What a configuration means: dimensions, tied heads, rotary scaling, and errors that name the key.
+
+mod shared;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lifelong_kernels::Device;
+use lifelong_kernels::ops::rope::RopeStyle;
+use lifelong_models::architecture::Decoder;
+use lifelong_models::config::{LlamaConfig, Rope, RopeScaling};
+use lifelong_models::file::ModelFile;
+use lifelong_models::{Checkpoint, Error, load_decoder, load_encoder};
+use serde_json::{Value, json};
+
+/// A Llama of one layer that loads as it stands.
+fn base_config() -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1,
+        "intermediate_size": 32, "vocab_size": 100, "max_position_embeddings": 64, "hidden_act": "silu"
+    })
+}
+
+/// The tensors of that model but for embedding and head.
+const LAYER: [(&str, &[usize]); 10] = [
+    ("model.norm.weight", &[64]),
+    ("model.layers.0.input_layernorm.weight", &[64]),
+    ("model.layers.0.self_attn.q_proj.weight", &[64, 64]),
+    ("model.layers.0.self_attn.k_proj.weight", &[64, 64]),
+    ("model.layers.0.self_attn.v_proj.weight", &[64, 64]),
+    ("model.layers.0.self_attn.o_proj.weight", &[64, 64]),
+    ("model.layers.0.post_attention_layernorm.weight", &[64]),
+    ("model.layers.0.mlp.gate_proj.weight", &[32, 64]),
+    ("model.layers.0.mlp.up_proj.weight", &[32, 64]),
+    ("model.layers.0.mlp.down_proj.weight", &[64, 32]),
+];
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+
+/// Opens [`base_config`] with `changes` on top and the given tensors beside the layer.
+fn open(name: &str, changes: &Value, tensors: &[(&str, &[usize], f32)]) -> Checkpoint {
+    let folder = shared::folder(&format!("model_config/{name}"));
+    let mut config = base_config();
+    for (key, value) in changes.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let layer = LAYER.iter().map(|(name, shape)| (*name, *shape, 0.5));
+    let all: Vec<(&str, &[usize], f32)> = layer.chain(tensors.iter().copied()).collect();
+    std::fs::write(folder.join("model.safetensors"), shared::safetensors(&all)).unwrap();
+    Checkpoint::open(&folder).unwrap()
+}
+
+fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Decoder>, Error> {
+    load_decoder(checkpoint, &Device::cpu(1))
+}
+
+fn load_whole(name: &str, changes: Value) -> Result<Box<dyn Decoder>, Error> {
+    load(&open(name, &changes, &[(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.25)]))
+}
+
+fn error_of(loaded: Result<Box<dyn Decoder>, Error>) -> Error {
+    loaded.err().expect("an error")
+}
+
+#[test]
+fn the_shared_cases_that_touch_these_architectures() {
+    let Some(cases) = shared::cases("config") else { return };
+    let ours = |case: &&Value| {
+        let id = case["id"].as_str().unwrap();
+        // Mixtures of experts come with their architectures.
+        case["component"] == "model config" && !id.starts_with("cf-moe")
+    };
+    let mut count = 0;
+    for case in cases.iter().filter(ours) {
+        let id = case["id"].as_str().unwrap();
+        match case["given"]["op"].as_str() {
+            Some("inv_freq") => check_frequencies(&case["given"], &case["expect"]),
+            Some(other) => panic!("{id}: unknown operation {other}"),
+            None => check_model(id, &case["given"], &case["expect"]),
+        }
+        count += 1;
+    }
+    assert_eq!(count, 11);
+}
+
+fn check_frequencies(given: &Value, expect: &Value) {
+    let number = |key: &str| given["rope_scaling"][key].as_f64().unwrap();
+    let rope = Rope {
+        base: given["rope_theta"].as_f64().unwrap(),
+        rotary_dim: given["head_dim"].as_u64().unwrap() as usize,
+        scaling: RopeScaling::Llama3 {
+            factor: number("factor"),
+            low_frequency_factor: number("low_freq_factor"),
+            high_frequency_factor: number("high_freq_factor"),
+            original_context: number("original_max_position_embeddings"),
+        },
+        style: RopeStyle::Halves,
+    };
+    let frequencies = rope.frequencies();
+    assert_eq!(frequencies.len(), rope.rotary_dim / 2);
+    for (pair, expected) in expect["inv_freq"].as_object().unwrap() {
+        let (found, expected) = (frequencies[pair.parse::<usize>().unwrap()], expected.as_f64().unwrap());
+        assert!((found - expected).abs() <= expect["rel_tolerance"].as_f64().unwrap() * expected, "{pair}: {found}");
+    }
+}
+
+fn check_model(id: &str, given: &Value, expect: &Value) {
+    let shape =
+        |value: &Value| value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect::<Vec<_>>();
+    let tensors: Vec<(String, Vec<usize>)> = match &given["tensors"] {
+        Value::Array(names) => names.iter().map(|name| (name.as_str().unwrap().to_string(), vec![100, 64])).collect(),
+        Value::Object(shapes) => shapes.iter().map(|(name, extents)| (name.clone(), shape(extents))).collect(),
+        _ => vec![(EMBEDDING.to_string(), vec![100, 64]), (HEAD.to_string(), vec![100, 64])],
+    };
+    let tensors: Vec<(&str, &[usize], f32)> =
+        tensors.iter().map(|(name, shape)| (name.as_str(), shape.as_slice(), 0.5)).collect();
+    let checkpoint = open(id, &given["config"], &tensors);
+    let loaded = load(&checkpoint);
+    if expect["ok"] == true {
+        let model = loaded.unwrap();
+        if let Some(context) = expect["max_position_embeddings"].as_u64() {
+            assert_eq!(model.geometry().context as u64, context, "{id}");
+        }
+        if expect["lm_head"] == "tied" {
+            // 64 · 100 of the embedding, counted once.
+            let layer: usize = LAYER.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+            assert_eq!(model.geometry().parameters as usize, 6400 + layer, "{id}");
+        }
+        assert_eq!(expect.get("warn").is_some(), model.notes().iter().any(|note| note.contains(HEAD)), "{id}");
+        return;
+    }
+    let error = error_of(loaded);
+    let message = error.to_string();
+    let expected = &expect["error"];
+    match (expected["kind"].as_str().unwrap(), &error) {
+        ("missing_tensor", Error::MissingTensor { tensor, .. }) => {
+            assert_eq!(tensor.as_str(), expected["names"][0], "{id}")
+        }
+        ("config_error", Error::Config { key, .. }) => assert_eq!(key.as_str(), expected["key"], "{id}"),
+        ("shape_mismatch", Error::ShapeMismatch { tensor, expected: wanted, found, .. }) => {
+            let case = (expected["name"].as_str().unwrap(), shape(&expected["expected"]), shape(&expected["found"]));
+            assert_eq!((tensor.as_str(), wanted.clone(), found.clone()), case, "{id}");
+        }
+        ("unsupported_architecture", Error::UnsupportedArchitecture { found, supported, .. }) => {
+            assert_eq!(found.as_str(), expected["found"], "{id}");
+            assert!(
+                supported.iter().all(|name| message.contains(name)) && message.contains("LlamaForCausalLM"),
+                "{id}"
+            );
+        }
+        (kind, _) => panic!("{id}: expected {kind}, found {message}"),
+    }
+    for allowed in expected["allowed"].as_array().into_iter().flatten() {
+        assert!(message.contains(allowed.as_str().unwrap()), "{id}: {message}");
+    }
+}
+
+#[test]
+fn a_tied_head_that_differs_is_an_error() {
+    let tensors: [(&str, &[usize], f32); 2] = [(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.25)];
+    let error = error_of(load(&open("tied-differs", &json!({ "tie_word_embeddings": true }), &tensors)));
+    assert!(matches!(&error, Error::Config { key, .. } if key == "tie_word_embeddings"), "{error}");
+    assert!(load(&open("untied", &json!({ "tie_word_embeddings": false }), &tensors)).is_ok());
+}
+
+#[test]
+fn keys_that_would_change_numbers_are_refused_by_name() {
+    let refused = [
+        ("hidden_act", json!("gelu")),
+        ("quantization_config", json!({ "quant_method": "gptq" })),
+        ("num_key_value_heads", json!(3)),
+        ("hidden_size", json!(0)),
+        ("hidden_size", json!("64")),
+        ("num_hidden_layers", json!(-1)),
+        ("max_position_embeddings", json!(1u64 << 40)),
+        ("rope_theta", json!(-5.0)),
+    ];
+    for (index, (name, value)) in refused.into_iter().enumerate() {
+        let error = error_of(load_whole(&format!("refused-{index}"), json!({ name: value })));
+        assert!(matches!(&error, Error::Config { key, .. } if key == name), "{name}: {error}");
+    }
+    for kind in ["yarn", "dynamic", "longrope"] {
+        let error = error_of(load_whole("refused-scaling", json!({ "rope_scaling": { "type": kind, "factor": 2.0 } })));
+        assert!(error.to_string().contains(kind) && error.to_string().contains("llama3"), "{error}");
+    }
+    let error = error_of(load_whole("no-factor", json!({ "rope_scaling": { "rope_type": "linear" } })));
+    assert!(matches!(&error, Error::Config { key, .. } if key == "rope_scaling.factor"), "{error}");
+}
+
+#[test]
+fn rope_parameters_of_newer_files_mean_the_same() {
+    let scaling = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16 });
+    let mut newer = scaling.clone();
+    newer["rope_theta"] = json!(5e5);
+    let rope = |name: &str, changes: Value| {
+        let checkpoint = open(name, &changes, &[(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.5)]);
+        LlamaConfig::from_checkpoint(&checkpoint).unwrap().rope
+    };
+    let older = rope("older", json!({ "rope_scaling": scaling, "rope_theta": 5e5 }));
+    assert_eq!(rope("newer", json!({ "rope_parameters": newer })), older);
+    assert_eq!(older.base, 5e5);
+    assert!(matches!(older.scaling, RopeScaling::Llama3 { .. }));
+}
+
+#[test]
+fn a_tensor_without_a_use_is_an_error_and_a_buffer_is_not() {
+    let embedding: (&str, &[usize], f32) = (EMBEDDING, &[100, 64], 0.5);
+    let head: (&str, &[usize], f32) = (HEAD, &[100, 64], 0.5);
+    let norm: (&str, &[usize], f32) = ("model.layers.0.self_attn.q_norm.weight", &[16], 0.5);
+    let error = error_of(load(&open("variant", &json!({}), &[embedding, head, norm])));
+    assert!(matches!(&error, Error::UnknownTensors { tensors, .. } if tensors == &[norm.0]), "{error}");
+    let buffer: (&str, &[usize], f32) = ("model.layers.0.self_attn.rotary_emb.inv_freq", &[8], 0.5);
+    assert!(load(&open("buffer", &json!({}), &[embedding, head, buffer])).is_ok());
+}
+
+#[test]
+fn weights_that_are_not_numbers_and_defaults_are_noted() {
+    let tensors: [(&str, &[usize], f32); 2] = [(EMBEDDING, &[100, 64], f32::NAN), (HEAD, &[100, 64], 0.5)];
+    let model = load(&open("nan", &json!({}), &tensors)).unwrap();
+    let notes = model.notes().join("\n");
+    assert!(notes.contains("non-finite weight in `model.embed_tokens.weight`"), "{notes}");
+    assert!(notes.contains("`rms_norm_eps` is absent: 1e-6"), "{notes}");
+    assert_eq!(notes.matches("non-finite").count(), 1, "{notes}");
+}
+
+#[test]
+fn a_model_of_the_other_kind_is_refused() {
+    let tensors: [(&str, &[usize], f32); 2] = [(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.5)];
+    let message = load_encoder(&open("kind", &json!({}), &tensors), &Device::cpu(1)).err().unwrap().to_string();
+    assert!(message.contains("llama") && message.contains("bert"), "{message}");
+    let message = error_of(load_whole("kind-bert", json!({ "architectures": ["BertModel"] }))).to_string();
+    assert!(message.contains("encoder"), "{message}");
+}
+
+#[test]
+fn weights_without_a_configuration_say_which_file_is_missing() {
+    let folder = shared::folder("model_config/bare");
+    std::fs::write(folder.join("model.safetensors"), shared::safetensors(&[("a", &[1], 0.0)])).unwrap();
+    let message = error_of(load(&Checkpoint::open(&folder).unwrap())).to_string();
+    assert!(message.contains("config.json"), "{message}");
+}
+
+/// A GGUF file of one string and some integers.
+fn gguf(pairs: &[(&str, u32)]) -> Checkpoint {
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(3u32.to_le_bytes());
+    bytes.extend(0u64.to_le_bytes());
+    bytes.extend((pairs.len() as u64 + 1).to_le_bytes());
+    let string = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    };
+    string(&mut bytes, "general.architecture");
+    bytes.extend(8u32.to_le_bytes());
+    string(&mut bytes, "llama");
+    for (key, value) in pairs {
+        string(&mut bytes, key);
+        bytes.extend(4u32.to_le_bytes());
+        bytes.extend(value.to_le_bytes());
+    }
+    Checkpoint::from_gguf(Arc::new(ModelFile::from_bytes(Path::new("made.gguf"), bytes))).unwrap()
+}
+
+#[test]
+fn an_absurd_layer_count_in_gguf_is_an_error_that_names_it() {
+    let keys = ["embedding_length", "attention.head_count", "feed_forward_length", "vocab_size", "context_length"];
+    let keys: Vec<String> = keys.iter().map(|key| format!("llama.{key}")).collect();
+    let mut pairs: Vec<(&str, u32)> = keys.iter().map(|key| (key.as_str(), 32)).collect();
+    pairs.push(("llama.block_count", u32::MAX));
+    let error = error_of(load(&gguf(&pairs)));
+    assert!(matches!(&error, Error::Config { key, .. } if key == "llama.block_count"), "{error}");
+    let message = error_of(load(&gguf(&[]))).to_string();
+    assert!(message.contains("llama.embedding_length") && message.contains("missing"), "{message}");
+}
+
+#[test]
+fn the_shared_case_of_an_absurd_layer_count() {
+    let Some(cases) = shared::cases("model_files") else { return };
+    let case = cases.iter().find(|case| case["id"] == "mf-blocks").unwrap();
+    let bytes = shared::base64(case["given"]["bytes_b64"].as_str().unwrap());
+    let checkpoint = Checkpoint::from_gguf(Arc::new(ModelFile::from_bytes(Path::new("a.gguf"), bytes))).unwrap();
+    assert!(matches!(error_of(load(&checkpoint)), Error::Config { .. } | Error::MissingTensor { .. }));
+}

@@ -1,0 +1,111 @@
+//! From a model's files to something the engine can run.
+
+use std::sync::Arc;
+
+use lifelong_kernels::Device;
+use lifelong_models::{Checkpoint, Decoder, load_decoder};
+use serde_json::Value;
+
+use super::error::{Error, Result};
+use super::generation::{TextStream, declared_eos};
+use super::gguf;
+use super::hub::ModelFiles;
+use super::template::{ChatTemplate, TemplateTokens};
+use super::tokenizer::{DecodeStream, Tokenizer};
+
+/// A language model with everything needed to talk to it.
+#[derive(Clone)]
+pub struct LoadedModel {
+    /// Preset name, or the file or folder it was named by.
+    pub name: String,
+    /// Over the names and contents of all files.
+    pub digest: String,
+    pub decoder: Arc<dyn Decoder>,
+    /// Where it runs.
+    pub device: Device,
+    pub tokenizer: Tokenizer,
+    /// `None` for base models.
+    pub template: Option<ChatTemplate>,
+    /// Every token that ends a generation, ascending: the union of what the files declare.
+    pub eos: Vec<u32>,
+}
+
+/// Loads a language model. Weights are repacked for the device here, once.
+///
+/// # Errors
+/// [`Error::Load`] naming the part: an unsupported architecture or storage type, a damaged file, a tokenizer that cannot
+/// be rebuilt, a chat template that does not parse.
+pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
+    let fault = |part: &str, error: &dyn std::fmt::Display| load_error(files, part, error);
+    let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
+    let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
+    let tokenizer = load_tokenizer(files, &checkpoint)?;
+    let template = load_template(files, &checkpoint, &tokenizer)?;
+    let decoder: Arc<dyn Decoder> =
+        load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
+    let (tokens, width) = (tokenizer.vocab_size(), decoder.geometry().vocab);
+    if tokens > width {
+        let reason = format!("it has {tokens} tokens and the model {width}: they belong to different models");
+        return Err(fault("tokenizer", &reason));
+    }
+    let configs = [json_beside(files, "config.json"), json_beside(files, "generation_config.json")];
+    let own: Vec<u32> = tokenizer.eos_ids().iter().copied().chain(tokenizer.eos_id()).collect();
+    Ok(LoadedModel {
+        name: files.name.clone(),
+        digest: files.digest().map_err(|error| fault("digest", &error))?.to_string(),
+        eos: declared_eos(&configs.iter().collect::<Vec<_>>(), &own),
+        decoder,
+        device: device.clone(),
+        tokenizer,
+        template,
+    })
+}
+
+/// The tokenizer of a checkpoint: from the files beside it, or rebuilt from its GGUF metadata.
+pub(crate) fn load_tokenizer(files: &ModelFiles, checkpoint: &Checkpoint) -> Result<Tokenizer> {
+    let vocabulary = checkpoint.gguf().map(gguf::vocabulary).transpose()?.flatten();
+    let loaded = match &vocabulary {
+        // A lone GGUF file lies in a folder whose other files are not part of the model.
+        Some(vocabulary) if !has_file(files, "tokenizer.json") => Tokenizer::from_gguf(vocabulary),
+        vocabulary => Tokenizer::load(vocabulary.as_ref(), &files.folder),
+    };
+    loaded.map_err(|error| load_error(files, "tokenizer", &error))
+}
+
+fn load_template(files: &ModelFiles, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>> {
+    let in_header = checkpoint.gguf().map(gguf::chat_template).transpose()?.flatten();
+    let tokens = TemplateTokens::of(tokenizer);
+    let loaded = match in_header {
+        Some(source) if files.files.len() == 1 => ChatTemplate::new(source, tokens).map(Some),
+        source => ChatTemplate::load(source, &files.folder, tokens),
+    };
+    loaded.map_err(|error| load_error(files, "chat template", &error))
+}
+
+pub(crate) fn load_error(files: &ModelFiles, part: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::Load { what: format!("{part} of model `{}`", files.name), reason: error.to_string() }
+}
+
+/// A JSON file of the model; null when the model has none, or when it is no JSON (its readers have complained then).
+pub(crate) fn json_beside(files: &ModelFiles, name: &str) -> Value {
+    let file = files.files.iter().find(|file| file.name == name);
+    let text = file.and_then(|file| std::fs::read_to_string(&file.path).ok());
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
+}
+
+fn has_file(files: &ModelFiles, name: &str) -> bool {
+    files.files.iter().any(|file| file.name == name)
+}
+
+impl LoadedModel {
+    /// A decoder of the text of one completion.
+    pub(crate) fn text_stream(&self) -> Box<dyn TextStream> {
+        Box::new(self.tokenizer.decode_stream())
+    }
+}
+
+impl TextStream for DecodeStream {
+    fn push(&mut self, token: u32) -> String {
+        DecodeStream::push(self, token)
+    }
+}

@@ -1,0 +1,380 @@
+//! The engine as its users see it: start it with a model, take sessions from it, ask for completions.
+//!
+//! Threads, not async: one thread owns the device and any number of threads block on sessions. They share batches
+//! because they wait at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+
+use lifelong_kernels::{KvCache, KvGeometry};
+
+use super::block::{BLOCK_TOKENS, blocks_for};
+use super::cache::Cache;
+use super::error::{Error, Result};
+use super::generate::Generate;
+use super::generation::Generation;
+use super::model::LoadedModel;
+use super::planner;
+use super::request::{Completion, Piece, Request};
+use super::sampler::Sampler;
+use super::scheduler::{Limits, Scheduler};
+use super::serve::{Message, Submission, serve};
+use super::stats::Stats;
+use super::step::{Buffers, Core, Event, Reply};
+use super::template::{ChatMessage, RenderOptions, TemplateError};
+use super::tokenizer::{Specials, Tokenizer};
+
+/// How an engine uses the machine. None of this changes a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Requests decoded in one step. Default 64.
+    pub max_batch: usize,
+    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, and no more than
+    /// `max_batch` requests of the model's whole context can use.
+    pub kv_memory_bytes: Option<u64>,
+    /// Prompt tokens computed in one step, beside the tokens of requests that are decoding. Default 256.
+    pub prefill_chunk: usize,
+    /// Whether computed prefixes are kept for later requests. Default true.
+    pub prefix_cache: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions { max_batch: 64, kv_memory_bytes: None, prefill_chunk: 256, prefix_cache: true }
+    }
+}
+
+/// A running engine. Dropping it ends requests that still wait with [`Error::Stopped`].
+pub struct Engine {
+    session: Session,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A way to ask an engine for completions; clones are cheap and may be used by many threads at once.
+#[derive(Clone)]
+pub struct Session {
+    shared: Arc<Shared>,
+    outbox: Sender<Message>,
+}
+
+struct Shared {
+    model: LoadedModel,
+    kv_blocks: usize,
+    bytes_per_block: u64,
+    next_id: AtomicU64,
+    stats: Arc<Mutex<Stats>>,
+    /// Why the engine thread ended, once it has.
+    stopped: OnceLock<String>,
+}
+
+impl Engine {
+    /// Starts the engine thread over a loaded model.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for an option out of range, [`Error::Forward`] when the device refuses the KV cache.
+    pub fn start(model: LoadedModel, options: &EngineOptions) -> Result<Engine> {
+        let at_least_one = |option, value: usize| match value {
+            0 => Err(Error::Option { option, expected: "at least 1".to_string(), found: "0".to_string() }),
+            _ => Ok(()),
+        };
+        at_least_one("max_batch", options.max_batch)?;
+        at_least_one("prefill_chunk", options.prefill_chunk)?;
+
+        let geometry = kv_geometry(&model, options)?;
+        let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
+        let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
+        let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
+        let stats = Arc::new(Mutex::new(Stats::default()));
+        let core = Core {
+            decoder: Arc::clone(&model.decoder),
+            device: model.device.clone(),
+            kv,
+            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, options.prefix_cache)),
+            sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
+            eos: model.eos.clone(),
+            stats: Arc::clone(&stats),
+            buffers: Buffers::default(),
+        };
+        let shared = Arc::new(Shared {
+            model,
+            kv_blocks: geometry.blocks,
+            bytes_per_block: geometry.bytes_per_block() as u64,
+            next_id: AtomicU64::new(0),
+            stats,
+            stopped: OnceLock::new(),
+        });
+        let (outbox, inbox) = channel();
+        let thread_shared = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("engine".to_string())
+            .spawn(move || serve(core, inbox, &thread_shared.stopped))
+            .map_err(|error| Error::Stopped { reason: format!("its thread did not start: {error}") })?;
+        Ok(Engine { session: Session { shared, outbox }, thread: Some(thread) })
+    }
+
+    pub fn session(&self) -> Session {
+        self.session.clone()
+    }
+
+    /// What the engine has done so far; readable while it runs.
+    pub fn stats(&self) -> Stats {
+        self.session.stats()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Fails only when the thread has ended already.
+        let _ = self.session.outbox.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, has been answered to every request.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Session {
+    /// One completion; blocks until it is done.
+    ///
+    /// # Errors
+    /// When the request is invalid or can never fit (checked before it is queued), when the model's numbers are not
+    /// finite, or when the engine stops.
+    pub fn complete(&self, request: Request) -> Result<Completion> {
+        let mut completions = self.complete_all(vec![request]);
+        let (_, completion) = completions.next().expect("one request gives one completion");
+        completion
+    }
+
+    /// Completions of a whole set of requests, in the order in which they end, each with its index in `requests`.
+    ///
+    /// The set is ordered by shared prefix before it is queued. Dropping the iterator cancels what has not ended.
+    pub fn complete_all(&self, requests: Vec<Request>) -> Completions {
+        let indexed = planner::by_shared_prefix(&requests);
+        self.submit(&requests, &indexed, false)
+    }
+
+    /// One completion, in pieces as they are generated. Dropping the iterator cancels it.
+    ///
+    /// # Errors
+    /// When the request is invalid or can never fit.
+    pub fn stream(&self, request: Request) -> Result<Pieces> {
+        self.check(&request)?;
+        Ok(Pieces { events: self.submit(&[request], &[0], true) })
+    }
+
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.shared.model.tokenizer
+    }
+
+    /// Whether the model has a chat template.
+    pub fn has_template(&self) -> bool {
+        self.shared.model.template.is_some()
+    }
+
+    /// The prompt of a dialogue through the model's chat template. Special tokens that the template writes are tokens;
+    /// written inside a message they stay text.
+    ///
+    /// # Errors
+    /// [`Error::Render`] when the model has no template or the template refuses the dialogue.
+    pub fn render(&self, messages: &[ChatMessage], options: &RenderOptions) -> Result<Vec<u32>> {
+        let model = &self.shared.model;
+        let template = model.template.as_ref().ok_or_else(|| {
+            let absent = TemplateError::Absent { model: model.name.clone() };
+            Error::Render { reason: absent.to_string() }
+        })?;
+        let encoded = template.encode(self.tokenizer(), messages, options);
+        encoded.map_err(|error| Error::Render { reason: error.to_string() })
+    }
+
+    /// The model's context in tokens.
+    pub fn context(&self) -> usize {
+        self.shared.model.decoder.geometry().context
+    }
+
+    /// The loaded model, for its name, digest and device.
+    pub fn model(&self) -> &LoadedModel {
+        &self.shared.model
+    }
+
+    /// What the engine has done so far; readable while it runs.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats.lock().map(|stats| *stats).unwrap_or_default()
+    }
+
+    /// Queues requests in this order; invalid ones are answered at once.
+    fn submit(&self, requests: &[Request], order: &[usize], streams: bool) -> Completions {
+        let count = requests.len() as u64;
+        let first = self.shared.next_id.fetch_add(count, Ordering::Relaxed);
+        let (sender, events) = channel();
+        let mut submissions = Vec::with_capacity(order.len());
+        for &index in order {
+            let (request, reply) = (&requests[index], Reply { index, sender: sender.clone(), streams });
+            let answered = match self.check(request) {
+                Err(error) => Some(Err(error)),
+                Ok(()) => request.completed_at_once().map(Ok),
+            };
+            match answered {
+                Some(outcome) => reply.send(Event::End(outcome)),
+                None => submissions.push(Submission {
+                    id: first + index as u64,
+                    tokens: request.tokens.clone(),
+                    generation: Generation::new(request, self.shared.model.text_stream()),
+                    reply,
+                }),
+            }
+        }
+        // When the engine has stopped, the submissions are dropped with their senders, and the iterator says so.
+        let _ = self.outbox.send(Message::Submit(submissions));
+        Completions { session: self.clone(), ids: first..first + count, events, has_ended: vec![false; order.len()] }
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let Request { tokens, sampling, .. } = request;
+        let geometry = self.shared.model.decoder.geometry();
+        sampling.validate()?;
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(position) = tokens.iter().position(|&token| token as usize >= geometry.vocab) {
+            let token = tokens[position];
+            return Err(Error::TokenOutOfVocabulary { token, position, vocabulary: geometry.vocab });
+        }
+        if tokens.len() >= geometry.context {
+            return Err(Error::PromptTooLong { prompt: tokens.len(), context: geometry.context });
+        }
+        let generated = sampling.max_tokens.min(geometry.context - tokens.len());
+        let needed_blocks = blocks_for(tokens.len() + generated);
+        if needed_blocks > self.shared.kv_blocks {
+            return Err(Error::KvBudget {
+                prompt: tokens.len(),
+                generated,
+                needed_blocks,
+                budget_blocks: self.shared.kv_blocks,
+                needed_bytes: needed_blocks as u64 * self.shared.bytes_per_block,
+            });
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> Error {
+        let reason = self.shared.stopped.get();
+        Error::Stopped { reason: reason.map_or_else(|| "it ended".to_string(), String::clone) }
+    }
+}
+
+/// Completions as they end. See [`Session::complete_all`].
+pub struct Completions {
+    session: Session,
+    ids: Range<u64>,
+    events: Receiver<(usize, Event)>,
+    has_ended: Vec<bool>,
+}
+
+impl Completions {
+    /// The next event; once the engine has stopped, an error for each request that has not ended.
+    fn next_event(&mut self) -> Option<(usize, Event)> {
+        let waiting = self.has_ended.iter().position(|has_ended| !has_ended)?;
+        let (index, event) =
+            self.events.recv().unwrap_or_else(|_| (waiting, Event::End(Err(self.session.stopped()))));
+        self.has_ended[index] |= matches!(event, Event::End(_));
+        Some((index, event))
+    }
+}
+
+impl Iterator for Completions {
+    type Item = (usize, Result<Completion>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let (index, Event::End(outcome)) = self.next_event()? {
+                return Some((index, outcome));
+            }
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        if self.has_ended.iter().any(|has_ended| !has_ended) {
+            // Fails only when the engine has stopped, and then there is nothing to cancel.
+            let _ = self.session.outbox.send(Message::Cancel(self.ids.clone()));
+        }
+    }
+}
+
+/// A completion in pieces. See [`Session::stream`].
+pub struct Pieces {
+    events: Completions,
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (_, event) = self.events.next_event()?;
+        Some(match event {
+            Event::Text(text) => Ok(Piece::Text(text)),
+            Event::End(outcome) => outcome.map(Piece::End),
+        })
+    }
+}
+
+/// The extents of the KV cache that the budget allows.
+fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometry> {
+    let geometry = model.decoder.geometry();
+    let one_block = geometry.kv(1);
+    let bytes_per_block = one_block.bytes_per_block() as u64;
+    let most_useful = (options.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
+    let blocks = match options.kv_memory_bytes {
+        Some(bytes) => bytes / bytes_per_block,
+        None => (default_kv_bytes() / bytes_per_block).min(most_useful),
+    };
+    if blocks == 0 {
+        return Err(Error::Option {
+            option: "kv_memory_bytes",
+            expected: format!("at least the {bytes_per_block} bytes of one block of {BLOCK_TOKENS} tokens"),
+            found: options.kv_memory_bytes.unwrap_or_else(default_kv_bytes).to_string(),
+        });
+    }
+    Ok(KvGeometry { blocks: usize::try_from(blocks).unwrap_or(usize::MAX).min(u32::MAX as usize), ..one_block })
+}
+
+/// A quarter of the memory that is free now, at most 8 GiB; 2 GiB where the system does not say.
+fn default_kv_bytes() -> u64 {
+    const MOST: u64 = 8 << 30;
+    const UNKNOWN: u64 = 2 << 30;
+    let available_kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    available_kib.map_or(UNKNOWN, |kib| (kib * 1024 / 4).min(MOST))
+}
+
+impl Generate for Session {
+    fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
+        Ok(Session::render(self, messages, &RenderOptions::default())?)
+    }
+
+    fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
+        Ok(self.tokenizer().encode_prompt(text, Specials::Literal))
+    }
+
+    fn has_template(&self) -> bool {
+        Session::has_template(self)
+    }
+
+    fn complete_all(&self, requests: Vec<Request>) -> anyhow::Result<Vec<Completion>> {
+        let mut in_order: Vec<Option<Completion>> = vec![None; requests.len()];
+        for (index, completion) in Session::complete_all(self, requests) {
+            in_order[index] = Some(completion?);
+        }
+        Ok(in_order.into_iter().flatten().collect())
+    }
+
+    fn context(&self) -> usize {
+        Session::context(self)
+    }
+}
