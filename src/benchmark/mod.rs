@@ -1,9 +1,9 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
-mod jsonl;
 mod bigcodebench;
 mod data_file;
 mod humaneval;
+mod jsonl;
 
 use std::path::PathBuf;
 
@@ -35,8 +35,7 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] = &[&jsonl::Jsonl];
-pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl];
 
 /// The benchmark with this name.
 ///

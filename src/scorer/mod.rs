@@ -48,9 +48,15 @@ pub trait Scorer: Registered + Sync {
 }
 
 /// Every scorer, by name.
-pub static SCORERS: &[&dyn Scorer] =
-    &[&choice::Choice, &contains::Contains, &exact::Exact, &numeric::Numeric, &regex::Regex, &token_f1::TokenF1];
-pub static SCORERS: &[&dyn Scorer] = &[&unit_tests::UnitTests];
+pub static SCORERS: &[&dyn Scorer] = &[
+    &choice::Choice,
+    &contains::Contains,
+    &exact::Exact,
+    &numeric::Numeric,
+    &regex::Regex,
+    &token_f1::TokenF1,
+    &unit_tests::UnitTests,
+];
 
 /// The scorer with this name.
 ///
