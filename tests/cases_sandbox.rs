@@ -421,6 +421,40 @@ fn sb_grader_hang() {
     check_graded("sb-grader-hang", &["grader_error"]);
 }
 
+/// A job that outlives nobody: run by the test below in a process of its own, which is then killed.
+#[test]
+fn helper_that_is_killed() {
+    if std::env::var_os("SANDBOX_HELPER").is_none() {
+        return;
+    }
+    let python = Interpreter::find("python3").unwrap();
+    let mut job = python.job("import time\ntime.sleep(600)", LIMITS);
+    job.argv.push("case=helper.".into());
+    sandbox(SandboxOptions::default()).unwrap().run(&job).unwrap();
+}
+
+#[test]
+fn a_killed_caller_takes_its_job_along() {
+    let _others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut helper = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "helper_that_is_killed"])
+        .env("SANDBOX_HELPER", "1")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !holds() {
+            assert!(started.elapsed() < Duration::from_secs(8), "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_until("the job runs", &|| !processes_with("case=helper.").is_empty());
+    helper.kill().unwrap();
+    helper.wait().unwrap();
+    wait_until("the job is gone", &|| processes_with("case=helper.").is_empty());
+}
+
 /// As an ordinary user there is no control group and no spare identity; the endings are the same.
 #[test]
 fn an_unprivileged_user_gets_the_same_endings() {

@@ -223,6 +223,7 @@ impl Running {
             }
             Ok(Response::Refused(Refusal { layer: None, why })) => Err(SandboxError::Failed(why)),
             Err(_) => {
+                Group::remove_of(self.child.id());
                 let said = String::from_utf8_lossy(&outcome.stderr).trim().to_string();
                 Err(SandboxError::Failed(format!("the launcher ended with {status} and no answer: {said}")))
             }

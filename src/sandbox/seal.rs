@@ -13,7 +13,7 @@ use super::init::Setup;
 use super::job::{Job, Limits};
 use super::protocol::{self, Refusal, Work};
 use super::root::Place;
-use super::{Layer, Layers, filter, launcher, probe};
+use super::{Layer, Layers, descriptor, filter, probe};
 
 /// Descriptor of the report in the program.
 const REPORT: libc::c_int = 3;
@@ -165,8 +165,8 @@ fn arrange_descriptors(report: Option<&OwnedFd>, messages: &mut fs::File) -> io:
         }
         None => REPORT - 1,
     };
-    launcher::close_range(kept + 1, moved - 1)?;
-    launcher::close_range(moved + 1, i32::MAX)
+    descriptor::close_range(kept + 1, moved - 1)?;
+    descriptor::close_range(moved + 1, i32::MAX)
 }
 
 /// The runtime of this program ignores SIGPIPE; others expect the default.
