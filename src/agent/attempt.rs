@@ -101,10 +101,8 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
                 break;
             }
             Outcome::Observation(text) => {
-                let said = [
-                    Message::new(Role::Assistant, completion.text.as_str()),
-                    Message::new(Role::User, text.as_str()),
-                ];
+                let said =
+                    [Message::new(Role::Assistant, completion.text.as_str()), Message::new(Role::User, text.as_str())];
                 attempt.turns.push(said[1].clone());
                 for dialogue in &mut dialogues {
                     dialogue.extend_from_slice(&said);

@@ -1,7 +1,7 @@
 //! The order of a prompt's parts, fixed so that prompts of one run share the longest prefix:
 //! instructions → demonstrations or memories → question.
 
-use crate::engine::generate::Generate;
+use crate::engine::generate::Prompter;
 use crate::engine::template::ChatMessage;
 use crate::memory::{Block, Context, Placement};
 use crate::record::{Message, Role, TaskView};
@@ -13,7 +13,7 @@ pub struct Prompt {
 }
 
 /// The prompt of a task alone.
-pub fn bare(task: &TaskView, backbone: &dyn Generate) -> anyhow::Result<Prompt> {
+pub fn bare(task: &TaskView, backbone: &dyn Prompter) -> anyhow::Result<Prompt> {
     build(task, &[], backbone)
 }
 
@@ -21,7 +21,7 @@ pub fn bare(task: &TaskView, backbone: &dyn Generate) -> anyhow::Result<Prompt> 
 pub fn with_demonstrations(
     task: &TaskView,
     demonstrations: &[(&str, &str)],
-    backbone: &dyn Generate,
+    backbone: &dyn Prompter,
 ) -> anyhow::Result<Prompt> {
     let turns: Vec<Message> = demonstrations
         .iter()
@@ -38,12 +38,12 @@ pub fn with_context(
     task: &TaskView,
     context: &Context,
     max_memory_tokens: Option<usize>,
-    backbone: &dyn Generate,
+    backbone: &dyn Prompter,
 ) -> anyhow::Result<(Prompt, Vec<String>, u32)> {
     let mut blocks: Vec<&Block> = context.blocks.iter().collect();
     let mut dropped = 0;
     if let Some(limit) = max_memory_tokens {
-        while !blocks.is_empty() && memory_tokens(context, &blocks, backbone)? > limit {
+        while !blocks.is_empty() && memory_tokens(context, &blocks, backbone) > limit {
             let worst = blocks
                 .iter()
                 .enumerate()
@@ -71,8 +71,8 @@ pub fn with_context(
     Ok((prompt, shown, dropped))
 }
 
-fn memory_tokens(context: &Context, blocks: &[&Block], backbone: &dyn Generate) -> anyhow::Result<usize> {
-    Ok(backbone.encode(&before_question(context, blocks))?.len())
+fn memory_tokens(context: &Context, blocks: &[&Block], backbone: &dyn Prompter) -> usize {
+    backbone.encode(&before_question(context, blocks)).len()
 }
 
 fn before_question(context: &Context, blocks: &[&Block]) -> String {
@@ -83,7 +83,7 @@ fn before_question(context: &Context, blocks: &[&Block]) -> String {
     text
 }
 
-fn build(task: &TaskView, earlier: &[Message], backbone: &dyn Generate) -> anyhow::Result<Prompt> {
+fn build(task: &TaskView, earlier: &[Message], backbone: &dyn Prompter) -> anyhow::Result<Prompt> {
     let mut messages: Vec<Message> =
         task.system.iter().map(|system| Message::new(Role::System, system.as_str())).collect();
     messages.extend_from_slice(earlier);
@@ -93,7 +93,7 @@ fn build(task: &TaskView, earlier: &[Message], backbone: &dyn Generate) -> anyho
 }
 
 /// The tokens that ask for the reply to a dialogue. A model without a chat template gets plain labelled text.
-pub fn tokens(messages: &[Message], backbone: &dyn Generate) -> anyhow::Result<Vec<u32>> {
+pub fn tokens(messages: &[Message], backbone: &dyn Prompter) -> anyhow::Result<Vec<u32>> {
     if backbone.has_template() {
         let chat: Vec<ChatMessage> =
             messages.iter().map(|message| ChatMessage::new(message.role.as_str(), &message.content)).collect();
@@ -107,5 +107,5 @@ pub fn tokens(messages: &[Message], backbone: &dyn Generate) -> anyhow::Result<V
             Role::Assistant => text.push_str(&format!(" {}\n\n", message.content)),
         }
     }
-    backbone.encode(&text)
+    Ok(backbone.encode(&text))
 }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::{Agent, Work, attempt};
-use crate::engine::generate::Generate;
+use crate::engine::generate::{Generate, Prompter};
 use crate::engine::request::{Completion, Finish, Request, Usage};
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatMessage;
@@ -33,20 +33,23 @@ fn text_of(tokens: &[u32]) -> String {
     String::from_utf8(tokens.iter().map(|token| *token as u8).collect()).unwrap()
 }
 
-impl<F: Fn(&str) -> String + Send + Sync> Generate for Scripted<F> {
+impl<F: Fn(&str) -> String + Send + Sync> Prompter for Scripted<F> {
     fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
-        let lines: Vec<String> = messages.iter().map(|message| format!("{}|{}", message.role, message.content)).collect();
-        self.encode(&lines.join("\n"))
+        let lines: Vec<String> =
+            messages.iter().map(|message| format!("{}|{}", message.role, message.content)).collect();
+        Ok(self.encode(&lines.join("\n")))
     }
 
-    fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
-        Ok(text.bytes().map(u32::from).collect())
+    fn encode(&self, text: &str) -> Vec<u32> {
+        text.bytes().map(u32::from).collect()
     }
 
     fn has_template(&self) -> bool {
         true
     }
+}
 
+impl<F: Fn(&str) -> String + Send + Sync> Generate for Scripted<F> {
     fn complete_all(&self, requests: Vec<Request>) -> anyhow::Result<Vec<Completion>> {
         self.seen.lock().unwrap().extend(requests.clone());
         Ok(requests
@@ -135,8 +138,9 @@ fn memories_stand_between_instructions_and_question() {
 fn a_memory_over_its_budget_loses_its_lowest_blocks_and_says_how_many() {
     let sampling = Sampling::default();
     let backbone = Scripted::new(|_| "ok".to_string());
-    let memory = remembering("replay", "placement = \"earlier_turns\"", &[("A?", "aaaa"), ("B?", "bbbb"), ("C?", "cccc")]);
-    let preamble = backbone.encode(include_str!("../../configs/prompts/replay_preamble.txt")).unwrap().len();
+    let memory =
+        remembering("replay", "placement = \"earlier_turns\"", &[("A?", "aaaa"), ("B?", "bbbb"), ("C?", "cccc")]);
+    let preamble = backbone.encode(include_str!("../../configs/prompts/replay_preamble.txt")).len();
     let one_block = "\n\nQuestion: A?\nReply: aaaa".len();
     let made = make(&agent("single", &sampling, Some(preamble + 2 * one_block)), memory.as_ref(), &backbone);
     assert_eq!(backbone.prompts()[0], "system|Answer.\nuser|B?\nassistant|bbbb\nuser|C?\nassistant|cccc\nuser|Q?");
@@ -149,7 +153,8 @@ fn a_memory_over_its_budget_loses_its_lowest_blocks_and_says_how_many() {
 #[test]
 fn the_vote_sees_the_bare_prompt_first_and_one_prompt_a_group() {
     let sampling = Sampling::default();
-    let backbone = Scripted::new(|prompt| if prompt.contains("A?") || prompt.contains("B?") { "Yes " } else { "no" }.to_string());
+    let backbone =
+        Scripted::new(|prompt| if prompt.contains("A?") || prompt.contains("B?") { "Yes " } else { "no" }.to_string());
     let memory = remembering("groups", "groups = 2\nplacement = \"earlier_turns\"", &[("A?", "a"), ("B?", "b")]);
     let made = make(&agent("group_self_consistency", &sampling, None), memory.as_ref(), &backbone);
     let prompts = backbone.prompts();

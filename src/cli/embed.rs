@@ -9,8 +9,7 @@ use clap::Args;
 
 use crate::config::EngineConfig;
 use crate::engine::hub::Sources;
-use crate::memory::Embed as _;
-use crate::report::parquet;
+use crate::report;
 use crate::run::start::start_embedder;
 
 /// Texts embedded between two updates of the progress line.
@@ -48,7 +47,12 @@ pub fn run(args: &EmbedArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     write(&args.output, format, &texts, &vectors)?;
-    eprintln!("{} vectors of {} dimensions by {}", vectors.len(), vectors.first().map_or(0, Vec::len), embedder.id());
+    eprintln!(
+        "{} vectors of {} dimensions by {}",
+        vectors.len(),
+        vectors.first().map_or(0, Vec::len),
+        embedder.descriptor()
+    );
     Ok(())
 }
 
@@ -101,7 +105,7 @@ fn text_field(line: &str, field: &str) -> anyhow::Result<String> {
 
 fn write(path: &Path, format: Format, texts: &[String], vectors: &[Vec<f32>]) -> anyhow::Result<()> {
     if let Format::Parquet = format {
-        return parquet::write_vectors(path, texts, vectors);
+        return report::write_vectors(path, texts, vectors);
     }
     let mut out: Box<dyn Write> = if path == Path::new("-") {
         Box::new(BufWriter::new(std::io::stdout().lock()))

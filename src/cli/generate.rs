@@ -55,16 +55,16 @@ pub struct GenerateArgs {
 struct SamplingArgs {
     /// 0 takes the likeliest token every time; higher draws more freely [default: 0]
     #[arg(long)]
-    temperature: Option<f32>,
+    temperature: Option<f64>,
     /// Draw among the k likeliest tokens only; 0 is off [default: 0]
     #[arg(long, allow_negative_numbers = true)]
     top_k: Option<i64>,
     /// Draw among the likeliest tokens that together reach this probability; 1 is off [default: 1]
     #[arg(long)]
-    top_p: Option<f32>,
+    top_p: Option<f64>,
     /// Drop tokens less likely than this share of the likeliest one; 0 is off [default: 0]
     #[arg(long)]
-    min_p: Option<f32>,
+    min_p: Option<f64>,
     /// Most tokens to generate [default: 256]
     #[arg(long)]
     max_tokens: Option<usize>,
@@ -146,12 +146,13 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
 
 fn complete_one(args: &GenerateArgs, sampling: Sampling, seed: u64, session: &Session) -> anyhow::Result<()> {
     let tokens = match (&args.prompt, &args.chat, &args.messages) {
-        (Some(prompt), _, _) => session.tokenizer().encode(prompt, Specials::Parse)?,
+        (Some(prompt), _, _) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
         (_, Some(text), _) => session.render(&[ChatMessage::new("user", text)], &RenderOptions::default())?,
         (_, _, Some(path)) => {
             let file = File::open(path).with_context(|| format!("chat file {}", path.display()))?;
-            let messages: Vec<ChatMessage> = serde_json::from_reader(BufReader::new(file))
-                .with_context(|| format!("chat file {}: expected a list of {{\"role\", \"content\"}}", path.display()))?;
+            let messages: Vec<ChatMessage> = serde_json::from_reader(BufReader::new(file)).with_context(|| {
+                format!("chat file {}: expected a list of {{\"role\", \"content\"}}", path.display())
+            })?;
             session.render(&messages, &RenderOptions::default())?
         }
         _ => bail!("nothing to complete: give --prompt, --chat, --messages or --input"),
@@ -192,7 +193,7 @@ fn complete_file(
     let mut requests = Vec::with_capacity(lines.len());
     for (index, (line, sampling)) in lines.into_iter().enumerate() {
         let tokens = match (&line.prompt, &line.messages) {
-            (Some(prompt), None) => session.tokenizer().encode(prompt, Specials::Parse)?,
+            (Some(prompt), None) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
             (None, Some(messages)) => session
                 .render(messages, &RenderOptions::default())
                 .with_context(|| format!("{}:{}", path.display(), index + 1))?,

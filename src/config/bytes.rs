@@ -20,9 +20,8 @@ impl FromStr for ByteSize {
             .iter()
             .find_map(|(suffix, unit)| trimmed.strip_suffix(suffix).map(|number| (number.trim(), *unit)))
             .unwrap_or((trimmed, 1));
-        let value: f64 = number
-            .parse()
-            .map_err(|_| format!("expected a size such as `512MiB` or `2GiB`, found `{text}`"))?;
+        let value: f64 =
+            number.parse().map_err(|_| format!("expected a size such as `512MiB` or `2GiB`, found `{text}`"))?;
         let bytes = value * unit as f64;
         if !(bytes >= 1.0 && bytes < u64::MAX as f64) {
             return Err(format!("expected a size of at least 1 byte, found `{text}`"));

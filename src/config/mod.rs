@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow};
 use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
-pub use env::{Variable, VARIABLES};
+pub use env::{VARIABLES, Variable};
 pub use run::{
     AgentConfig, BenchmarkConfig, EngineConfig, FeedbackKind, Headroom, History, MatrixConfig, ModelsConfig, RunConfig,
     ScoringConfig, SequenceConfig, VoteConfig,

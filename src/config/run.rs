@@ -309,9 +309,7 @@ impl SequenceConfig {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.histories.is_empty(), "`sequence.histories` must name `positive`, `negative` or both");
         ensure_distinct("sequence.histories", self.histories.iter().map(|history| history.as_str()))?;
-        for (key, value) in
-            [("sequences", self.sequences), ("runs", self.runs), ("intervening", self.intervening)]
-        {
+        for (key, value) in [("sequences", self.sequences), ("runs", self.runs), ("intervening", self.intervening)] {
             ensure!(value > 0, "`sequence.{key}` must be at least 1, found 0");
         }
         ensure!(

@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::embed::Embedder;
 use crate::record::{Experience, TaskView};
 use crate::registry::{self, Registered};
 
@@ -59,6 +60,16 @@ pub trait Embed: Send + Sync {
     fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>>;
     /// Identity of the embedding model: vectors of different models are never compared.
     fn id(&self) -> String;
+}
+
+impl Embed for Embedder {
+    fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        Ok(Embedder::embed(self, texts)?)
+    }
+
+    fn id(&self) -> String {
+        self.descriptor()
+    }
 }
 
 /// What a memory may use; handed in by each call, never owned.

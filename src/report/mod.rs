@@ -15,6 +15,7 @@ mod svg;
 mod table;
 mod tables;
 mod terminal;
+mod vectors;
 mod view;
 
 use std::fs;
@@ -28,6 +29,7 @@ use crate::store::{RunReader, write_atomic};
 pub use data::{Completeness, ReportData, StageUsage, Timing};
 pub use matrix::{FamilyGain, ModelMatrix, Pair, ZeroShot};
 pub use sequence::{Contrast, CurvePoint, Life, LifeCell, Sequences};
+pub use vectors::write_vectors;
 
 /// Folder of the report inside a run folder.
 pub const REPORT_FOLDER: &str = "report";

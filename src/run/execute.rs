@@ -15,9 +15,7 @@ use crate::engine::embed::Embedder;
 use crate::engine::session::Session;
 use crate::memory::Embed;
 use crate::record::Coord;
-use crate::record::plan::{
-    POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan,
-};
+use crate::record::plan::{POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 
@@ -31,8 +29,9 @@ pub fn execute(resolved: &Resolved, folder: &Path) -> anyhow::Result<()> {
     if store.is_continued() {
         eprintln!("{}: goes on with {} stored attempts", folder.display(), store.len());
     }
-    for damage in &store.findings().damages {
-        eprintln!("{}: {damage}; it is done again", folder.display());
+    for damage in &store.findings().damage {
+        let unit = damage.coord.as_ref().map_or_else(|| "its unit".to_string(), Coord::to_string);
+        eprintln!("{}: line {}: {}; {unit} is done again", folder.display(), damage.line, damage.why);
     }
     let mut backbone = Backbone { resolved, loaded: None };
     if resolved.config.matrix.is_some() {

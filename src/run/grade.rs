@@ -6,8 +6,9 @@ use crate::scorer::{self, Grading};
 
 /// The score and a line for people. Where our own part fails the attempt is ungraded, with the reason: never 0.
 pub fn grade(task: &Task, attempt: &Attempt, grading: &Grading) -> (Score, String) {
-    let scored =
-        scorer::find(&task.reference.scorer).map_err(Into::into).and_then(|scorer| scorer.score(task, attempt, grading));
+    let scored = scorer::find(&task.reference.scorer)
+        .map_err(Into::into)
+        .and_then(|scorer| scorer.score(task, attempt, grading));
     match scored {
         Ok(graded) => graded,
         Err(error) => {

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::resolve::Resolved;
 use crate::agent::{attempt, prompt};
 use crate::config::Headroom;
-use crate::engine::generate::Generate;
+use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
 use crate::record::{Attempt, AttemptRecord, Coord, Message, Task, Usage};
@@ -58,9 +58,7 @@ pub fn stage_name(model: &str) -> String {
 
 /// Every task alone.
 pub fn zero_shot(tasks: u32, seeds: u32) -> Vec<Unit> {
-    (0..tasks)
-        .flat_map(|target| (0..seeds).map(move |seed| Unit { demonstration: None, target, seed }))
-        .collect()
+    (0..tasks).flat_map(|target| (0..seeds).map(move |seed| Unit { demonstration: None, target, seed })).collect()
 }
 
 /// Every ordered pair of the kept tasks, the diagonal left out.
@@ -68,18 +66,14 @@ pub fn one_shot(kept: &[u32], seeds: u32) -> Vec<Unit> {
     let mut units = Vec::new();
     for demonstration in kept {
         for target in kept.iter().filter(|target| *target != demonstration) {
-            units.extend((0..seeds).map(|seed| Unit {
-                demonstration: Some(*demonstration),
-                target: *target,
-                seed,
-            }));
+            units.extend((0..seeds).map(|seed| Unit { demonstration: Some(*demonstration), target: *target, seed }));
         }
     }
     units
 }
 
 /// The prompt of a unit.
-pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Generate) -> anyhow::Result<prompt::Prompt> {
+pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyhow::Result<prompt::Prompt> {
     let task = &resolved.task(unit.target).view;
     match unit.demonstration {
         None => prompt::bare(task, backbone),
@@ -143,9 +137,12 @@ pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
         for (index, completion) in session.complete_all(requests) {
             let place = || format!("{}", todo[index].0.coord(model));
             match completion.with_context(place) {
-                Ok(completion) if finished.send((index, completion, started.elapsed().as_secs_f64())).is_ok() => {}
-                // Every grader is gone: its own error says why.
-                Ok(_) => break,
+                Ok(completion) => {
+                    // Fails when every grader is gone; its own error says why.
+                    if finished.send((index, completion, started.elapsed().as_secs_f64())).is_err() {
+                        break;
+                    }
+                }
                 Err(error) => {
                     outcome = Err(error);
                     break;
@@ -154,19 +151,15 @@ pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
         }
         drop(finished);
         for worker in workers {
-            let graded = worker.join().unwrap_or_else(|_| anyhow::bail!("a grader panicked: this is a bug in lifelong"));
+            let graded =
+                worker.join().unwrap_or_else(|_| anyhow::bail!("a grader panicked: this is a bug in lifelong"));
             outcome = outcome.and(graded);
         }
         outcome
     })
 }
 
-fn graded(
-    task: &Task,
-    coord: Coord,
-    attempt: Attempt,
-    grading: &Grading,
-) -> AttemptRecord {
+fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
     let (score, detail) = grade::grade(task, &attempt, grading);
     AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: None }
 }

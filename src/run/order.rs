@@ -210,8 +210,7 @@ fn gaps(total: u32, [smallest, largest]: [u32; 2], key: Seed) -> anyhow::Result<
     let mut can_be_made = vec![false; total as usize + 1];
     can_be_made[0] = true;
     for sum in 1..=total {
-        can_be_made[sum as usize] =
-            (smallest..=largest.min(sum)).any(|gap| can_be_made[(sum - gap) as usize]);
+        can_be_made[sum as usize] = (smallest..=largest.min(sum)).any(|gap| can_be_made[(sum - gap) as usize]);
     }
     ensure!(
         can_be_made[total as usize],
@@ -282,12 +281,8 @@ mod tests {
             assert_eq!(kinds.last(), Some(&StepKind::Probe));
             let occurrences = kinds.iter().filter(|kind| kind.is_probe()).count();
             assert!((12..=18).contains(&occurrences), "{occurrences}");
-            let intervening: Vec<u32> = sequence
-                .steps
-                .iter()
-                .filter(|step| step.kind == StepKind::Intervening)
-                .map(|step| step.task)
-                .collect();
+            let intervening: Vec<u32> =
+                sequence.steps.iter().filter(|step| step.kind == StepKind::Intervening).map(|step| step.task).collect();
             assert_eq!(intervening.len(), 100);
             assert_eq!(intervening.iter().filter(|task| **task % 4 < 2).count(), 70);
             for step in &sequence.steps {

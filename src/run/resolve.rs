@@ -59,8 +59,7 @@ pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved>
         hub::check_name(name)?;
     }
 
-    let selection =
-        Selection { path: config.benchmark.path.clone(), options: config.benchmark.options.clone() };
+    let selection = Selection { path: config.benchmark.path.clone(), options: config.benchmark.options.clone() };
     let pool = benchmark.load(&selection).with_context(|| format!("benchmark `{}`", benchmark.name()))?;
     let tasks = limit(pool.tasks, config.benchmark.limit, Seed(config.seed));
     ensure!(tasks.len() >= 2, "benchmark `{}` yields {} tasks; a run needs at least 2", benchmark.name(), tasks.len());

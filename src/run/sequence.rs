@@ -130,12 +130,8 @@ fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> 
         if is_stopped() {
             return Ok(());
         }
-        let coord = Coord {
-            stage: chain.stage.clone(),
-            sequence: chain.sequence,
-            step: step as u32,
-            attempt: chain.run,
-        };
+        let coord =
+            Coord { stage: chain.stage.clone(), sequence: chain.sequence, step: step as u32, attempt: chain.run };
         let place = format!("step {step}, task {}", world.resolved.task(planned.task).id());
         let record = match world.store.get(&coord)? {
             Some(record) => replayed(record, memory.as_ref()).context(place.clone())?,

@@ -7,7 +7,7 @@ use lifelong_kernels::Device;
 
 use super::resolve::ResolvedModel;
 use crate::config::EngineConfig;
-use crate::engine::embed::Embedder;
+use crate::engine::embed::{Embedder, load_embedder as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
 use crate::engine::session::{Engine, EngineOptions};
@@ -48,16 +48,15 @@ fn start_on(files: &ModelFiles, config: &EngineConfig) -> anyhow::Result<Engine>
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
     };
-    Ok(Engine::start(loaded, options)?)
+    Ok(Engine::start(loaded, &options)?)
 }
 
 /// Resolves an embedding model by name and loads it.
 pub fn start_embedder(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Embedder> {
-    Ok(model::load_embedder(&hub::resolve(name, sources)?, &device(config)?)?)
+    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?)?)
 }
 
 /// Loads a resolved embedding model.
 pub fn load_embedder(resolved: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Embedder> {
-    model::load_embedder(&resolved.files, &device(config)?)
-        .with_context(|| format!("embedding model `{}`", resolved.name))
+    load_encoder(&resolved.files, &device(config)?).with_context(|| format!("embedding model `{}`", resolved.name))
 }

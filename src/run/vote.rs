@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::matrix::{self, Unit};
+use super::matrix::Unit;
 use crate::metric;
 use crate::record::plan::{PoolPlan, Relations, VotePlan};
 use crate::record::{AttemptRecord, Coord};
@@ -64,6 +64,7 @@ mod tests {
     use super::*;
     use crate::record::plan::{PoolTask, Relation};
     use crate::record::{Attempt, Ending, Score, TaskId, Usage};
+    use crate::run::matrix;
 
     fn record(unit: Unit, model: &str, score: f64) -> AttemptRecord {
         AttemptRecord {
@@ -85,11 +86,7 @@ mod tests {
     }
 
     /// Three tasks, two seeds; `score(model, demonstration, target, seed)` decides every grade.
-    fn voted(
-        models: &[&str],
-        seed_groups: u32,
-        score: impl Fn(&str, Option<u32>, u32, u32) -> f64,
-    ) -> VotePlan {
+    fn voted(models: &[&str], seed_groups: u32, score: impl Fn(&str, Option<u32>, u32, u32) -> f64) -> VotePlan {
         let pool = PoolPlan {
             tasks: (0..3).map(|_| PoolTask { id: TaskId("t".into()), family: None }).collect(),
             kept: vec![0, 1, 2],
