@@ -16,7 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["record", "registry", "engine"]),
     ("environment", &["record", "registry", "reply"]),
     ("scorer", &["record", "registry", "reply", "sandbox"]),
-    ("benchmark", &["record", "registry", "seed"]),
+    ("benchmark", &["record", "registry", "reply", "seed"]),
     ("store", &["record"]),
     ("memory", &["record", "registry", "reply", "engine"]),
     ("policy", &["record", "registry", "seed", "engine"]),

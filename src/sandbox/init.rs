@@ -16,7 +16,7 @@ use super::launcher::{self, INSIDE_ID};
 use super::protocol::{self, Finished, Refusal, Request, Response, Work};
 use super::root::{self, Place, Sources};
 use super::seal::{self, Sealing};
-use super::{Layer, Layers, process};
+use super::{Layer, Layers, descriptor, process};
 
 /// How often the job is looked at while it runs.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,6 +30,8 @@ const BURIAL_PATIENCE: Duration = Duration::from_millis(400);
 pub(super) struct Setup<'a> {
     pub request: &'a Request,
     pub limits: Limits,
+    /// Scheduling priority of the caller, which the program gets back.
+    pub niceness: i32,
     /// The id that the job's user has outside.
     pub outside_id: u32,
     pub is_root: bool,
@@ -103,7 +105,9 @@ fn is_released(life: &OwnedFd) -> bool {
 
 /// Becomes a user that owns nothing, for good.
 fn take_identity(setup: &mut Setup<'_>) -> Result<(), Refusal> {
-    let refuse = |error: rustix::io::Errno| Refusal::layer(Layer::Identity, error.to_string());
+    // A security module may let a user namespace be made and then give no rights in it: that shows here first.
+    let layer = if setup.is_isolated { Layer::Namespaces } else { Layer::Identity };
+    let refuse = |error: rustix::io::Errno| Refusal::layer(layer, format!("becoming the job's user: {error}"));
     let inside = match (setup.is_isolated, setup.is_root) {
         (true, _) => Some(INSIDE_ID),
         (false, true) => Some(setup.outside_id),
@@ -151,7 +155,7 @@ struct Program {
 /// Forks, seals the child and lets it become the program; returns when it has.
 fn start_program(setup: &mut Setup<'_>, place: &Place, report: Option<&OwnedFd>) -> Result<Program, Refusal> {
     let broken = |error: std::io::Error| Refusal::other(format!("cannot start a process: {error}"));
-    let (read, write) = launcher::pipe().map_err(broken)?;
+    let (read, write) = descriptor::pipe().map_err(broken)?;
     // SAFETY: this process has one thread, so the child's copy of memory is consistent.
     let id = unsafe { libc::fork() };
     if id < 0 {
@@ -194,7 +198,7 @@ fn watch(setup: &Setup<'_>, program: &Program, life: &OwnedFd) -> Watched {
     let mut watched = Watched::default();
     loop {
         let left = wall.saturating_sub(started.elapsed()).min(WATCH_INTERVAL);
-        let ready = launcher::poll(program.handle.as_fd(), Some(life.as_fd()), left);
+        let ready = descriptor::poll(program.handle.as_fd(), Some(life.as_fd()), left);
         bury(program.id, &mut watched.status);
         watched.spent.wall_s = started.elapsed().as_secs_f64();
         if watched.status.is_some() {

@@ -6,10 +6,12 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use super::bare::BareFolder;
+use super::descriptor;
 use super::group::Group;
 use super::init::{self, Setup};
 use super::job::{Clock, Ending, Spent};
@@ -54,8 +56,8 @@ fn take_control() -> io::Result<UnixStream> {
     let control = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
     control.peer_addr().map_err(|_| io::Error::other("standard input is not the socket of a sandbox"))?;
     let kept = control.as_raw_fd();
-    close_range(3, kept - 1)?;
-    close_range(kept + 1, RawFd::MAX)?;
+    descriptor::close_range(3, kept - 1)?;
+    descriptor::close_range(kept + 1, RawFd::MAX)?;
     let nothing = fs::File::open("/dev/null")?;
     // SAFETY: both descriptors are open; number 0 stays owned by the process as a whole.
     if unsafe { libc::dup2(nothing.as_raw_fd(), 0) } < 0 {
@@ -63,16 +65,6 @@ fn take_control() -> io::Result<UnixStream> {
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(control)
-}
-
-/// Closes the descriptors of a range, both ends included; none of them may be owned.
-pub(super) fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
-    if first > last {
-        return Ok(());
-    }
-    // SAFETY: the caller guarantees that no value of this process owns a descriptor of the range.
-    let status = unsafe { libc::syscall(libc::SYS_close_range, first as u32, last as u32, 0) };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn launch(request: &Request, control: &UnixStream) -> Result<Response, Refusal> {
@@ -98,7 +90,12 @@ fn launch(request: &Request, control: &UnixStream) -> Result<Response, Refusal> 
         layers.hold(Layer::Memory, group.means());
     }
 
+    // On a crowded machine the watchers must not wait behind the watched. Only root may ask for that; others do
+    // without.
+    let niceness = rustix::process::getpriority_process(None).unwrap_or(0);
+    let _ = rustix::process::setpriority_process(None, niceness - 10);
     let setup = Setup {
+        niceness,
         request,
         limits,
         outside_id,
@@ -108,10 +105,25 @@ fn launch(request: &Request, control: &UnixStream) -> Result<Response, Refusal> 
         machine_root: root_identity().map_err(|error| Refusal::other(format!("/: {error}")))?,
         layers,
     };
-    let mut first = start(setup, group.as_ref())?;
+    match attempt(setup.clone(), group.as_ref(), control) {
+        Err(Refusal { layer: Some(Layer::Namespaces), why }) => {
+            let setup = without_namespaces(setup, format!("{why}{}", user_namespace_hint()))?;
+            attempt(setup, group.as_ref(), control)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Runs the job once, in namespaces of its own or without.
+fn attempt(setup: Setup<'_>, group: Option<&Group>, control: &UnixStream) -> Result<Response, Refusal> {
+    if setup.is_isolated && setup.request.simulate_missing.contains(&Layer::Namespaces) {
+        return Err(Refusal::layer(Layer::Namespaces, "switched off"));
+    }
+    let limit = Duration::from_secs_f64(setup.limits.wall_s) + OVERTIME;
+    let mut first = FirstProcess::start(setup, group)?;
     let started = Instant::now();
-    let answer = first.wait(control, Duration::from_secs_f64(limits.wall_s) + OVERTIME);
-    Ok(conclude(answer, group.as_ref(), started.elapsed()))
+    let answer = first.wait(control, limit);
+    conclude(answer, group, started.elapsed())
 }
 
 fn root_identity() -> io::Result<(u64, u64)> {
@@ -119,16 +131,8 @@ fn root_identity() -> io::Result<(u64, u64)> {
     fs::metadata("/").map(|root| (root.dev(), root.ino()))
 }
 
-/// Starts the first process of the job in its namespaces, or without them when the user allows that.
-fn start(setup: Setup<'_>, group: Option<&Group>) -> Result<FirstProcess, Refusal> {
-    let is_refused = setup.request.simulate_missing.contains(&Layer::Namespaces);
-    let why = match is_refused {
-        true => "switched off".to_string(),
-        false => match FirstProcess::start(setup.clone(), group) {
-            Ok(first) => return Ok(first),
-            Err(error) => format!("{error}{}", user_namespace_hint()),
-        },
-    };
+/// The setup for doing without namespaces, where the user allows that and all that stands on them.
+fn without_namespaces(mut setup: Setup<'_>, why: String) -> Result<Setup<'_>, Refusal> {
     let allowed = &setup.request.allow_missing;
     if !allowed.contains(&Layer::Namespaces) {
         return Err(Refusal::layer(Layer::Namespaces, why));
@@ -136,10 +140,10 @@ fn start(setup: Setup<'_>, group: Option<&Group>) -> Result<FirstProcess, Refusa
     if !allowed.contains(&Layer::Filesystem) {
         return Err(Refusal::layer(Layer::Filesystem, "a private root needs the missing layer `namespaces`"));
     }
-    let mut setup = Setup { is_isolated: false, ..setup };
+    setup.is_isolated = false;
     setup.layers.miss(Layer::Namespaces, why);
     setup.layers.miss(Layer::Filesystem, "needs namespaces");
-    FirstProcess::start(setup, group).map_err(|error| Refusal::other(format!("cannot start a process: {error}")))
+    Ok(setup)
 }
 
 /// What to do where a security module denies user namespaces to programs it does not know.
@@ -172,25 +176,28 @@ struct Answer {
 }
 
 impl FirstProcess {
-    fn start(setup: Setup<'_>, group: Option<&Group>) -> io::Result<FirstProcess> {
+    fn start(setup: Setup<'_>, group: Option<&Group>) -> Result<FirstProcess, Refusal> {
+        let broken = |error: io::Error| Refusal::other(format!("cannot start a process: {error}"));
         let flags = if setup.is_isolated { NAMESPACES } else { 0 };
-        let (is_root, outside_id, is_isolated) = (setup.is_root, setup.outside_id, setup.is_isolated);
-        let (life_read, life_write) = pipe()?;
-        let (answer_read, answer_write) = pipe()?;
+        let identity = setup.is_isolated.then_some((setup.is_root, setup.outside_id));
+        let (life_read, life_write) = descriptor::pipe().map_err(broken)?;
+        let (answer_read, answer_write) = descriptor::pipe().map_err(broken)?;
         // SAFETY: this process has one thread, so the child's copy of memory is consistent; no stack is given, so the
         // call behaves as fork.
         let id = unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) } as i32;
         if id < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            return Err(if flags == 0 { broken(error) } else { Refusal::layer(Layer::Namespaces, error.to_string()) });
         }
         if id == 0 {
             drop((life_write, answer_read));
             init::main(setup, life_read, answer_write);
         }
         let known = rustix::process::Pid::from_raw(id).expect("a child has a positive id");
-        let handle = rustix::process::pidfd_open(known, rustix::process::PidfdFlags::empty())?;
+        let handle = rustix::process::pidfd_open(known, rustix::process::PidfdFlags::empty());
+        let handle = handle.map_err(|error| broken(error.into()))?;
         let first = FirstProcess { id, handle, life: Some(life_write), answer: fs::File::from(answer_read) };
-        first.release(is_isolated.then_some((is_root, outside_id)), group).inspect_err(|_| {
+        first.release(identity, group).inspect_err(|_| {
             first.kill();
             first.reap();
         })?;
@@ -198,20 +205,25 @@ impl FirstProcess {
     }
 
     /// Gives the first process its identity and its group, then lets it run.
-    fn release(&self, identity: Option<(bool, u32)>, group: Option<&Group>) -> io::Result<()> {
+    fn release(&self, identity: Option<(bool, u32)>, group: Option<&Group>) -> Result<(), Refusal> {
         if let Some((is_root, outside_id)) = identity {
-            if !is_root {
-                fs::write(format!("/proc/{}/setgroups", self.id), "deny")?;
-            }
-            let group_id = if is_root { outside_id } else { rustix::process::getegid().as_raw() };
-            fs::write(format!("/proc/{}/uid_map", self.id), format!("{INSIDE_ID} {outside_id} 1"))?;
-            fs::write(format!("/proc/{}/gid_map", self.id), format!("{INSIDE_ID} {group_id} 1"))?;
+            let mapped = self.map_identity(is_root, outside_id);
+            mapped.map_err(|error| Refusal::layer(Layer::Namespaces, format!("mapping the job's user: {error}")))?;
         }
         if let Some(group) = group {
-            group.add(self.id as u32)?;
+            group.add(self.id as u32).map_err(|error| Refusal::layer(Layer::Memory, error.to_string()))?;
         }
         let life = self.life.as_ref().expect("the life line is open until the job is stopped");
-        rustix::io::write(life, b"g").map(drop).map_err(io::Error::from)
+        rustix::io::write(life, b"g").map(drop).map_err(|error| Refusal::other(error.to_string()))
+    }
+
+    fn map_identity(&self, is_root: bool, outside_id: u32) -> io::Result<()> {
+        if !is_root {
+            fs::write(format!("/proc/{}/setgroups", self.id), "deny")?;
+        }
+        let group_id = if is_root { outside_id } else { rustix::process::getegid().as_raw() };
+        fs::write(format!("/proc/{}/uid_map", self.id), format!("{INSIDE_ID} {outside_id} 1"))?;
+        fs::write(format!("/proc/{}/gid_map", self.id), format!("{INSIDE_ID} {group_id} 1"))
     }
 
     /// Waits for the answer; stops the job when `control` closes and kills it when `limit` has passed.
@@ -222,7 +234,7 @@ impl FirstProcess {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let asks = self.life.as_ref().map(|_| control.as_fd());
-            let ready = poll(self.answer.as_fd(), asks, left);
+            let ready = descriptor::poll(self.answer.as_fd(), asks, left);
             if ready.first && read_some(&mut self.answer, &mut text) == 0 {
                 break;
             }
@@ -255,100 +267,34 @@ impl FirstProcess {
 }
 
 /// Puts together what the first process answered and what only the outside saw.
-fn conclude(answer: Answer, group: Option<&Group>, wall: Duration) -> Response {
+fn conclude(answer: Answer, group: Option<&Group>, wall: Duration) -> Result<Response, Refusal> {
     let kills = group.map_or(0, Group::kills);
-    let mut response = match protocol::parse(&answer.text) {
-        Ok(response) => response,
+    let mut finished = match protocol::parse(&answer.text) {
+        Ok(Response::Finished(finished)) => finished,
+        Ok(Response::Refused(refusal)) => return Err(refusal),
         Err(_) => match (answer.was_forced, kills) {
-            (true, _) => Response::Finished(forced(Ending::Timeout(Clock::Wall), wall)),
-            (false, 1..) => Response::Finished(forced(Ending::Memory, wall)),
-            (false, 0) => Response::Refused(Refusal::other(match answer.signal {
-                Some(signal) => format!("the sandbox's first process was killed by signal {signal}"),
-                None => "the sandbox's first process ended without an answer".to_string(),
-            })),
+            (true, _) => forced(Ending::Timeout(Clock::Wall), wall),
+            (false, 1..) => forced(Ending::Memory, wall),
+            (false, 0) => {
+                return Err(Refusal::other(match answer.signal {
+                    Some(signal) => format!("the sandbox's first process was killed by signal {signal}"),
+                    None => "the sandbox's first process ended without an answer".to_string(),
+                }));
+            }
         },
     };
-    if let Response::Finished(finished) = &mut response {
-        if kills > 0 {
-            finished.ending = Ending::Memory;
-        }
-        if let Some(peak) = group.and_then(Group::peak_bytes) {
-            finished.spent.peak_memory_bytes = peak;
-        }
+    if kills > 0 {
+        finished.ending = Ending::Memory;
     }
-    response
+    if let Some(peak) = group.and_then(Group::peak_bytes) {
+        finished.spent.peak_memory_bytes = peak;
+    }
+    Ok(Response::Finished(finished))
 }
 
 fn forced(ending: Ending, wall: Duration) -> Finished {
     let spent = Spent { wall_s: wall.as_secs_f64(), ..Spent::default() };
     Finished { ending, layers: Layers::default(), spent, report: None, collected: Vec::new() }
-}
-
-/// A folder of the machine for a job that may have to do without a private root.
-struct BareFolder {
-    path: std::path::PathBuf,
-}
-
-impl BareFolder {
-    fn make(request: &Request, owner: Option<u32>) -> io::Result<Option<BareFolder>> {
-        if !request.allow_missing.contains(&Layer::Filesystem) {
-            return Ok(None);
-        }
-        let path = tempfile::Builder::new().prefix("lifelong-job-").tempdir()?.keep();
-        let folder = BareFolder { path };
-        if let Some(owner) = owner {
-            std::os::unix::fs::chown(&folder.path, Some(owner), Some(owner))?;
-        }
-        Ok(Some(folder))
-    }
-}
-
-impl Drop for BareFolder {
-    fn drop(&mut self) {
-        make_removable(&self.path);
-        // What cannot be removed now has no owner left that could.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// A job may have taken the rights off its own folders.
-fn make_removable(folder: &std::path::Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            make_removable(&entry.path());
-        }
-    }
-}
-
-pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors into the array, which nothing else owns.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        use std::os::fd::FromRawFd;
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
-}
-
-/// Which of two descriptors have something to read or were closed.
-pub(super) struct Ready {
-    pub first: bool,
-    pub second: bool,
-}
-
-pub(super) fn poll(first: BorrowedFd<'_>, second: Option<BorrowedFd<'_>>, limit: Duration) -> Ready {
-    let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 };
-    let mut entries = [entry(first.as_raw_fd()), entry(second.map_or(-1, |fd| fd.as_raw_fd()))];
-    let milliseconds = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: the array outlives the call and its length is given.
-    let count = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, milliseconds) };
-    let is_ready = |entry: &libc::pollfd| count > 0 && entry.revents != 0;
-    Ready { first: is_ready(&entries[0]), second: is_ready(&entries[1]) }
 }
 
 fn read_some(file: &mut fs::File, text: &mut Vec<u8>) -> usize {

@@ -12,6 +12,8 @@
 //! on a shared machine does not have, and costs a hundred times the start of a process.
 
 mod allow;
+mod bare;
+mod descriptor;
 mod filter;
 mod group;
 mod init;

@@ -244,7 +244,7 @@ fn make_parents(path: &Path) -> io::Result<()> {
 
 fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(about(path, error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(about(path, error)),
         _ => fs::set_permissions(path, fs::Permissions::from_mode(0o755)),
     }
 }

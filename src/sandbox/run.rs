@@ -136,6 +136,7 @@ struct Running {
 
 impl Running {
     fn start(launcher: &Launcher, output_bytes: u64) -> io::Result<Running> {
+        let started = Instant::now();
         let (control, theirs) = UnixStream::pair()?;
         let mut child = Command::new(&launcher.program)
             .args(&launcher.arguments)
@@ -147,8 +148,7 @@ impl Running {
             .spawn()?;
         let stdout = Captured::new(child.stdout.take().expect("standard output is piped"), output_bytes)?;
         let stderr = Captured::new(child.stderr.take().expect("standard error is piped"), output_bytes)?;
-        let (is_flooded, is_killed, started) = (false, false, Instant::now());
-        Ok(Running { child, control, answer: Vec::new(), stdout, stderr, is_flooded, is_killed, started })
+        Ok(Running { child, control, answer: Vec::new(), stdout, stderr, is_flooded: false, is_killed: false, started })
     }
 
     /// Reads all three streams until the launcher has ended; ends the job when one goes past its limit.
@@ -223,6 +223,7 @@ impl Running {
             }
             Ok(Response::Refused(Refusal { layer: None, why })) => Err(SandboxError::Failed(why)),
             Err(_) => {
+                Group::remove_of(self.child.id());
                 let said = String::from_utf8_lossy(&outcome.stderr).trim().to_string();
                 Err(SandboxError::Failed(format!("the launcher ended with {status} and no answer: {said}")))
             }

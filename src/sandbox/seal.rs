@@ -13,7 +13,7 @@ use super::init::Setup;
 use super::job::{Job, Limits};
 use super::protocol::{self, Refusal, Work};
 use super::root::Place;
-use super::{Layer, Layers, filter, launcher, probe};
+use super::{Layer, Layers, descriptor, filter, probe};
 
 /// Descriptor of the report in the program.
 const REPORT: libc::c_int = 3;
@@ -50,6 +50,7 @@ fn seal_and_run(
     arrange_descriptors(report, messages).map_err(broken)?;
     arrange_signals();
     rustix::process::setsid().map_err(|error| broken(error.into()))?;
+    rustix::process::setpriority_process(None, setup.niceness).map_err(|error| broken(error.into()))?;
     std::env::set_current_dir(&place.work).map_err(broken)?;
 
     let limits = setup.limits;
@@ -164,8 +165,8 @@ fn arrange_descriptors(report: Option<&OwnedFd>, messages: &mut fs::File) -> io:
         }
         None => REPORT - 1,
     };
-    launcher::close_range(kept + 1, moved - 1)?;
-    launcher::close_range(moved + 1, i32::MAX)
+    descriptor::close_range(kept + 1, moved - 1)?;
+    descriptor::close_range(moved + 1, i32::MAX)
 }
 
 /// The runtime of this program ignores SIGPIPE; others expect the default.

@@ -1,5 +1,7 @@
 //! What the tests of the code benchmarks share: the data folder, one attempt, many scores at once.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
