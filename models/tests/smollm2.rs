@@ -1,5 +1,9 @@
-//! Real weights: greedy text of SmolLM2 against llama.cpp, judged by a float32 model where the two part.
+//! Real weights: SmolLM2 on llama.cpp's own greedy text, judged by a float32 model of the same weights.
 //! `tests/golden/smollm2/make.py` of the repository made the expected values.
+//!
+//! llama.cpp rounds activations to 8 bits, which moves the logits of this model by about 0.2: with its flash attention
+//! off it repeats only 9 of these 20 continuations of its default settings. So what is asserted is not that every token is
+//! the same, but that ours are as close to float32 as its are, and differ from its only where float32 has nearly a tie.
 
 mod shared;
 
@@ -25,7 +29,7 @@ struct Case {
     steps: Vec<Step>,
 }
 
-/// The 20 most likely tokens of one position and their logits by each reference.
+/// The 20 most likely tokens of one position by the float32 model, and their logits by both references.
 #[derive(Deserialize)]
 struct Step {
     ids: Vec<usize>,
@@ -33,55 +37,77 @@ struct Step {
     llama_cpp: Vec<f32>,
 }
 
-fn golden() -> Golden {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2/greedy.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+impl Step {
+    /// Root mean square difference from the float32 logits.
+    fn distance(&self, logits: impl Iterator<Item = f32>) -> f64 {
+        let squares = logits.zip(&self.reference).map(|(found, exact)| f64::from(found - exact).powi(2));
+        (squares.sum::<f64>() / self.reference.len() as f64).sqrt()
+    }
+
+    /// The float32 logit of a token, when it is among the 20.
+    fn exact(&self, token: usize) -> Option<f32> {
+        self.ids.iter().position(|id| *id == token).map(|place| self.reference[place])
+    }
 }
 
-/// Root mean square difference of the logits of a step's 20 tokens, from the float32 reference.
-fn distance(logits: impl Iterator<Item = f32>, step: &Step) -> f64 {
-    let squares = logits.zip(&step.reference).map(|(a, b)| f64::from(a - b).powi(2));
-    (squares.sum::<f64>() / step.reference.len() as f64).sqrt()
-}
-
-/// Logits at every position of a continuation that is given, not chosen: `[steps][V]`.
+/// Logits of every position of a given continuation: `[steps][V]`.
 fn forced(model: &dyn Decoder, device: &Device, case: &Case) -> Vec<Vec<f32>> {
-    let tokens: Vec<u32> = case.prompt.iter().chain(&case.continuation[..case.continuation.len() - 1]).copied().collect();
+    let given = &case.continuation[..case.continuation.len() - 1];
+    let tokens: Vec<u32> = case.prompt.iter().chain(given).copied().collect();
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
     let mut cache = KvCache::new(device, model.geometry().kv(blocks)).unwrap();
     let tables: Vec<u32> = (0..blocks as u32).collect();
     let positions: Vec<u32> = (0..tokens.len() as u32).collect();
     let outputs: Vec<usize> = (case.prompt.len() - 1..tokens.len()).collect();
     let segments = [Segment { query_start: 0, query_len: tokens.len(), context_len: 0, table: 0..blocks }];
-    let batch = Batch { tokens: &tokens, positions: &positions, segments: &segments, tables: &tables, outputs: &outputs };
+    let batch =
+        Batch { tokens: &tokens, positions: &positions, segments: &segments, tables: &tables, outputs: &outputs };
     let mut logits = Vec::new();
     model.forward(device, &batch, &mut cache, &mut Scratch::default(), &mut logits).unwrap();
     logits.chunks_exact(model.geometry().vocab).map(<[f32]>::to_vec).collect()
 }
 
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
 #[test]
-fn greedy_text_follows_llama_cpp_or_the_float32_model() {
+fn as_close_to_float32_as_llama_cpp() {
+    /// Of means over about 600 positions; both distances have the same cause.
+    const AS_CLOSE: f64 = 1.1;
+    /// Five times the distance that 8-bit activations cause.
+    const NEAR_TIE: f32 = 1.0;
     let Some(path) = shared::weights("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2/greedy.json");
+    let Golden { cases } = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
+    assert_eq!(cases.len(), 20);
+
     let device = Device::cpu(2);
     let begun = Instant::now();
     let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
     println!("loaded in {:.3} s", begun.elapsed().as_secs_f64());
-    let (mut same, mut ours, mut theirs) = (0, Vec::new(), Vec::new());
-    let cases = golden().cases;
+    let geometry = model.geometry();
+    assert_eq!((geometry.layers, geometry.heads, geometry.kv_heads, geometry.head_dim), (30, 9, 3, 64));
+    assert_eq!((geometry.parameters, geometry.weight_bytes), (134_515_008, 96_576_768));
+    assert!(model.notes().is_empty());
+
+    let (mut ours, mut theirs, mut equal) = (Vec::new(), Vec::new(), 0);
     for case in &cases {
         let logits = forced(model.as_ref(), &device, case);
-        // On llama.cpp's own path, greedy decoding leaves it where the first choice differs.
-        let parted = (0..logits.len()).find(|at| argmax(&logits[*at]) != case.continuation[*at] as usize);
-        same += usize::from(parted.is_none());
-        for (found, step) in logits.iter().zip(&case.steps) {
-            ours.push(distance(step.ids.iter().map(|id| found[*id]), step));
-            theirs.push(distance(step.llama_cpp.iter().copied(), step));
+        let mut parted = false;
+        for ((found, step), token) in logits.iter().zip(&case.steps).zip(&case.continuation) {
+            ours.push(step.distance(step.ids.iter().map(|id| found[*id])));
+            theirs.push(step.distance(step.llama_cpp.iter().copied()));
+            let (choice, token) = (argmax(found), *token as usize);
+            if choice != token {
+                parted = true;
+                let gap = step.exact(choice).zip(step.exact(token)).map(|(a, b)| (a - b).abs());
+                assert!(gap.is_some_and(|gap| gap <= NEAR_TIE), "{:?}: {choice} for {token}, {gap:?}", case.text);
+            }
         }
-        if let Some(at) = parted {
-            let (a, b) = (distance(case.steps[at].ids.iter().map(|id| logits[at][*id]), &case.steps[at]), distance(case.steps[at].llama_cpp.iter().copied(), &case.steps[at]));
-            println!("parted at {at} of {:?}: ours {a:.4}, llama.cpp {b:.4}; reference takes {} ours {} llama.cpp {}", case.text, case.steps[at].ids[0], argmax(&logits[at]), case.continuation[at]);
-        }
+        equal += usize::from(!parted);
     }
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    println!("{same} of {} continuations equal; mean distance from float32: ours {:.4}, llama.cpp {:.4}", cases.len(), mean(&ours), mean(&theirs));
+    let (ours, theirs) = (mean(&ours), mean(&theirs));
+    println!("{equal} of 20 continuations equal; mean distance from float32: ours {ours:.4}, llama.cpp {theirs:.4}");
+    assert!(ours <= theirs * AS_CLOSE, "ours {ours}, llama.cpp {theirs}");
 }

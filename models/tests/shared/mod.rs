@@ -92,7 +92,8 @@ fn find(folder: &Path, hint: &str, file: &str, depth: usize) -> Option<PathBuf> 
     if hinted && here.is_file() {
         return Some(here);
     }
-    let mut inner: Vec<PathBuf> = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut inner: Vec<PathBuf> =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     inner.retain(|path| path.is_dir() && depth > 0);
     inner.sort();
     inner.iter().find_map(|path| find(path, hint, file, depth - 1))
