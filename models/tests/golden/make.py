@@ -200,7 +200,7 @@ def bert():
         "architectures": ["BertModel"], "model_type": "bert", "vocab_size": 70, "hidden_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 3, "intermediate_size": 80, "max_position_embeddings": 40, "type_vocab_size": 2,
         "hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute",
-        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "pad_token_id": 0,
     }
     model = seeded(transformers.BertModel(transformers.BertConfig(**config)), 4)
     save(model, HERE / "bert", config, torch.float32, 1)
