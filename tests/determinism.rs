@@ -131,9 +131,11 @@ fn late_join_and_early_end_of_a_mate_do_not_matter() {
     let (requests, expected) = reference();
     let engine = start(&model(), EngineOptions::default());
     let session = engine.session();
-    let mate = Request { sampling: Sampling { max_tokens: 300, ..requests[1].sampling.clone() }, ..requests[1].clone() };
+    let mate =
+        Request { sampling: Sampling { max_tokens: 300, ..requests[1].sampling.clone() }, ..requests[1].clone() };
     let mut early = session.stream(mate).unwrap();
-    let ending = Request { sampling: Sampling { max_tokens: 3, ..requests[2].sampling.clone() }, ..requests[2].clone() };
+    let ending =
+        Request { sampling: Sampling { max_tokens: 3, ..requests[2].sampling.clone() }, ..requests[2].clone() };
     let ending = session.stream(ending).unwrap();
     assert!(matches!(early.next(), Some(Ok(Piece::Text(_)))), "the mate is decoding");
     assert_eq!(outcome(session.complete(requests[6].clone()).unwrap()), expected[6]);

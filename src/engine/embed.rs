@@ -56,8 +56,7 @@ pub fn load_embedder(files: &ModelFiles, device: &Device) -> Result<Embedder> {
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
     let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
     let encoder = load_encoder(&checkpoint, device).map_err(|error| fault("weights", &error))?;
-    let pooling =
-        pooling_of(&json_beside(files, "1_Pooling/config.json")).map_err(|error| fault("pooling", &error))?;
+    let pooling = pooling_of(&json_beside(files, "1_Pooling/config.json")).map_err(|error| fault("pooling", &error))?;
     let context = encoder.geometry().context;
     let said = json_beside(files, "sentence_bert_config.json")["max_seq_length"].as_u64();
     Ok(Embedder {

@@ -41,8 +41,7 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
     let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
     let tokenizer = load_tokenizer(files, &checkpoint)?;
     let template = load_template(files, &checkpoint, &tokenizer)?;
-    let decoder: Arc<dyn Decoder> =
-        load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
+    let decoder: Arc<dyn Decoder> = load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
     let (tokens, width) = (tokenizer.vocab_size(), decoder.geometry().vocab);
     if tokens > width {
         let reason = format!("it has {tokens} tokens and the model {width}: they belong to different models");

@@ -277,8 +277,7 @@ impl Completions {
     /// The next event; once the engine has stopped, an error for each request that has not ended.
     fn next_event(&mut self) -> Option<(usize, Event)> {
         let waiting = self.has_ended.iter().position(|has_ended| !has_ended)?;
-        let (index, event) =
-            self.events.recv().unwrap_or_else(|_| (waiting, Event::End(Err(self.session.stopped()))));
+        let (index, event) = self.events.recv().unwrap_or_else(|_| (waiting, Event::End(Err(self.session.stopped()))));
         self.has_ended[index] |= matches!(event, Event::End(_));
         Some((index, event))
     }

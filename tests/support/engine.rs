@@ -90,7 +90,8 @@ impl Written {
 pub fn smollm2() -> Option<ModelFiles> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    let homes = [variable("LIFELONG_TEST_MODELS"), variable("LIFELONG_HOME"), cache.map(|cache| cache.join("lifelong"))];
+    let homes =
+        [variable("LIFELONG_TEST_MODELS"), variable("LIFELONG_HOME"), cache.map(|cache| cache.join("lifelong"))];
     for home in homes.into_iter().flatten() {
         let folder = home.join("models/smollm2-135m-instruct");
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -147,7 +148,8 @@ pub fn random_tokens(stream: &mut Stream, count: usize) -> Vec<u32> {
 
 /// A request that shows every bit of its logits: log-probabilities at each token, no early end.
 pub fn probe(tokens: Vec<u32>, temperature: f64, max_tokens: usize, seed: u64) -> Request {
-    let sampling = Sampling { temperature, top_p: 0.95, max_tokens, ignore_eos: true, logprobs: 3, ..Sampling::default() };
+    let sampling =
+        Sampling { temperature, top_p: 0.95, max_tokens, ignore_eos: true, logprobs: 3, ..Sampling::default() };
     Request { tokens, sampling, seed }
 }
 
