@@ -52,72 +52,88 @@ pub(crate) fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
     });
 }
 
-#[inline(always)]
-fn silu_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
-    v.multiply(x, sigmoid(v, x))
+/// A function of one value, as a type so that it is always compiled into the kernel that uses it.
+trait Function {
+    fn apply<V: Vector>(v: V, x: V::Floats) -> V::Floats;
 }
 
-#[inline(always)]
-fn gelu_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
-    let half = v.multiply(x, v.splat(0.5));
-    v.multiply_add(half, erf(v, v.multiply(x, v.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+struct Silu;
+struct Gelu;
+struct GeluTanh;
+
+impl Function for Silu {
+    #[inline(always)]
+    fn apply<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+        v.multiply(x, sigmoid(v, x))
+    }
 }
 
-/// `x/2 · (1 + tanh u) = x · sigmoid(2u)`, with `u = √(2/π) (x + 0.044715 x³)`.
-#[inline(always)]
-fn gelu_tanh_of<V: Vector>(v: V, x: V::Floats) -> V::Floats {
-    const TWO_ROOT: f32 = 1.595_769_1;
-    let cubic = v.multiply_add(v.multiply(x, x), v.splat(0.044_715), v.splat(1.0));
-    v.multiply(x, sigmoid(v, v.multiply(v.multiply(x, v.splat(TWO_ROOT)), cubic)))
+impl Function for Gelu {
+    #[inline(always)]
+    fn apply<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+        let half = v.multiply(x, v.splat(0.5));
+        v.multiply_add(half, erf(v, v.multiply(x, v.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    }
+}
+
+impl Function for GeluTanh {
+    /// `x/2 · (1 + tanh u) = x · sigmoid(2u)`, with `u = √(2/π) (x + 0.044715 x³)`.
+    #[inline(always)]
+    fn apply<V: Vector>(v: V, x: V::Floats) -> V::Floats {
+        const TWICE_ROOT: f32 = 1.595_769_1;
+        let cubic = v.multiply_add(v.multiply(x, x), v.splat(0.044_715), v.splat(1.0));
+        v.multiply(x, sigmoid(v, v.multiply(v.multiply(x, v.splat(TWICE_ROOT)), cubic)))
+    }
 }
 
 /// Applies a function in place, 16 lanes at a time.
 #[inline(always)]
-fn map<V: Vector>(v: V, x: &mut [f32], function: impl Fn(V::Floats) -> V::Floats) {
+fn map<V: Vector, F: Function>(v: V, x: &mut [f32]) {
     let (whole, rest) = x.as_chunks_mut::<LANES>();
     for x in whole {
-        v.store(x, function(v.load(x)));
+        v.store(x, F::apply(v, v.load(x)));
     }
     if !rest.is_empty() {
-        let value = function(load_part(v, rest));
+        let value = F::apply(v, load_part(v, rest));
         store_part(v, rest, value);
     }
 }
 
 /// `out = function(gate) · up`.
 #[inline(always)]
-fn gated<V: Vector>(v: V, out: &mut [f32], gate: &[f32], up: &[f32], function: impl Fn(V::Floats) -> V::Floats) {
+fn gated<V: Vector, F: Function>(v: V, out: &mut [f32], gate: &[f32], up: &[f32]) {
     let (out, out_rest) = out.as_chunks_mut::<LANES>();
     let (gate, gate_rest) = gate.as_chunks::<LANES>();
     let (up, up_rest) = up.as_chunks::<LANES>();
     for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        v.store(out, v.multiply(function(v.load(gate)), v.load(up)));
+        v.store(out, v.multiply(F::apply(v, v.load(gate)), v.load(up)));
     }
     if !out_rest.is_empty() {
-        store_part(v, out_rest, v.multiply(function(load_part(v, gate_rest)), load_part(v, up_rest)));
+        let value = v.multiply(F::apply(v, load_part(v, gate_rest)), load_part(v, up_rest));
+        store_part(v, out_rest, value);
     }
 }
 
 kernel! {
     fn swiglu_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32]) {
-        gated(v, out, gate, up, |x| silu_of(v, x));
+        gated::<V, Silu>(v, out, gate, up);
     }
 }
 
 kernel! {
     fn geglu_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32]) {
-        gated(v, out, gate, up, |x| gelu_tanh_of(v, x));
+        gated::<V, GeluTanh>(v, out, gate, up);
     }
 }
 
 kernel! {
     fn gelu_part<V>(v, x: &mut [f32]) {
-        map(v, x, |x| gelu_of(v, x));
+        map::<V, Gelu>(v, x);
     }
 }
 
 kernel! {
     fn gelu_tanh_part<V>(v, x: &mut [f32]) {
-        map(v, x, |x| gelu_tanh_of(v, x));
+        map::<V, GeluTanh>(v, x);
     }
 }

@@ -8,7 +8,6 @@ mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
-mod quantize;
 pub(crate) mod rope;
 mod vector;
 

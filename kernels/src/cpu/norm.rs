@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::math::{load_part, store_part};
-use super::vector::{LANES, kernel};
+use super::vector::{LANES, Vector, kernel};
 use crate::threads::Parts;
 
 pub(crate) fn rms_norm(cpu: &Cpu, out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
@@ -107,6 +107,12 @@ fn inverse_root(sum_of_squares: f32, width: usize, eps: f32) -> f32 {
     1.0 / (sum_of_squares / width as f32 + eps).sqrt()
 }
 
+/// `(x − mean) · scale · weight`.
+#[inline(always)]
+fn centre<V: Vector>(v: V, x: V::Floats, mean: f32, scale: f32, weight: V::Floats) -> V::Floats {
+    v.multiply(v.multiply(v.subtract(x, v.splat(mean)), v.splat(scale)), weight)
+}
+
 kernel! {
     fn sum<V>(v, x: &[f32]) -> f32 {
         let mut sum = v.splat(0.0);
@@ -143,31 +149,27 @@ kernel! {
 kernel! {
     /// `out = (x − mean) · scale · weight`.
     fn scale_row<V>(v, out: &mut [f32], x: &[f32], mean: f32, scale: f32, weight: &[f32]) {
-        let body = |x: V::Floats, weight: V::Floats| {
-            v.multiply(v.multiply(v.subtract(x, v.splat(mean)), v.splat(scale)), weight)
-        };
         let (out, out_rest) = out.as_chunks_mut::<LANES>();
         let (x, x_rest) = x.as_chunks::<LANES>();
         let (weight, weight_rest) = weight.as_chunks::<LANES>();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            v.store(out, body(v.load(x), v.load(weight)));
+            v.store(out, centre(v, v.load(x), mean, scale, v.load(weight)));
         }
         if !out_rest.is_empty() {
-            store_part(v, out_rest, body(load_part(v, x_rest), load_part(v, weight_rest)));
+            store_part(v, out_rest, centre(v, load_part(v, x_rest), mean, scale, load_part(v, weight_rest)));
         }
     }
 }
 
 kernel! {
     fn scale_in_place<V>(v, x: &mut [f32], scale: f32, weight: &[f32]) {
-        let body = |x: V::Floats, weight: V::Floats| v.multiply(v.multiply(x, v.splat(scale)), weight);
         let (x, x_rest) = x.as_chunks_mut::<LANES>();
         let (weight, weight_rest) = weight.as_chunks::<LANES>();
         for (x, weight) in x.iter_mut().zip(weight) {
-            v.store(x, body(v.load(x), v.load(weight)));
+            v.store(x, centre(v, v.load(x), 0.0, scale, v.load(weight)));
         }
         if !x_rest.is_empty() {
-            let value = body(load_part(v, x_rest), load_part(v, weight_rest));
+            let value = centre(v, load_part(v, x_rest), 0.0, scale, load_part(v, weight_rest));
             store_part(v, x_rest, value);
         }
     }
@@ -175,17 +177,15 @@ kernel! {
 
 kernel! {
     fn centre_in_place<V>(v, x: &mut [f32], mean: f32, scale: f32, weight: &[f32], bias: &[f32]) {
-        let body = |x: V::Floats, weight: V::Floats, bias: V::Floats| {
-            v.add(v.multiply(v.multiply(v.subtract(x, v.splat(mean)), v.splat(scale)), weight), bias)
-        };
         let (x, x_rest) = x.as_chunks_mut::<LANES>();
         let (weight, weight_rest) = weight.as_chunks::<LANES>();
         let (bias, bias_rest) = bias.as_chunks::<LANES>();
         for ((x, weight), bias) in x.iter_mut().zip(weight).zip(bias) {
-            v.store(x, body(v.load(x), v.load(weight), v.load(bias)));
+            v.store(x, v.add(centre(v, v.load(x), mean, scale, v.load(weight)), v.load(bias)));
         }
         if !x_rest.is_empty() {
-            let value = body(load_part(v, x_rest), load_part(v, weight_rest), load_part(v, bias_rest));
+            let value = centre(v, load_part(v, x_rest), mean, scale, load_part(v, weight_rest));
+            let value = v.add(value, load_part(v, bias_rest));
             store_part(v, x_rest, value);
         }
     }

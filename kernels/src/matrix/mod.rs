@@ -5,7 +5,7 @@ mod format;
 mod packed;
 
 pub use format::Format;
-pub(crate) use packed::{BlockScales, Blocks, Panels, Storage, TILE_ROWS};
+pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};
 
 use crate::error::{Error, Result, check_length};
 

@@ -12,10 +12,20 @@ pub(crate) const TILE_ROWS: usize = 16;
 /// Packed weights.
 pub(crate) enum Storage {
     F32(Panels<f32>),
-    F16(Panels<u16>),
-    BF16(Panels<u16>),
+    F16(Panels<HalfBits>),
+    BF16(Panels<BrainBits>),
     Blocks(Blocks),
 }
+
+/// The bits of an IEEE half-precision number.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(crate) struct HalfBits(pub(crate) u16);
+
+/// The bits of a bfloat16.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(crate) struct BrainBits(pub(crate) u16);
 
 /// Plain weights `[tiles][k][16]`.
 pub(crate) struct Panels<T: bytemuck::Zeroable + Copy> {
@@ -184,8 +194,8 @@ impl Storage {
                 let at = (row * columns + column) * 4;
                 f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
             })),
-            Format::F16 => Storage::F16(Panels::pack(rows, columns, half)),
-            Format::BF16 => Storage::BF16(Panels::pack(rows, columns, half)),
+            Format::F16 => Storage::F16(Panels::pack(rows, columns, |row, column| HalfBits(half(row, column)))),
+            Format::BF16 => Storage::BF16(Panels::pack(rows, columns, |row, column| BrainBits(half(row, column)))),
             _ => Storage::Blocks(Blocks::pack(format, rows, columns, bytes)),
         }
     }
@@ -193,7 +203,8 @@ impl Storage {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Storage::F32(panels) => panels.values.len() * 4,
-            Storage::F16(panels) | Storage::BF16(panels) => panels.values.len() * 2,
+            Storage::F16(panels) => panels.values.len() * 2,
+            Storage::BF16(panels) => panels.values.len() * 2,
             Storage::Blocks(blocks) => {
                 blocks.levels.len() + blocks.scales.bytes() + blocks.minima.as_ref().map_or(0, BlockScales::bytes)
             }
@@ -206,8 +217,8 @@ impl Storage {
         }
         match self {
             Storage::F32(panels) => copy(out, panels.row(row)),
-            Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits).to_f32())),
-            Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits).to_f32())),
+            Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits.0).to_f32())),
+            Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits.0).to_f32())),
             Storage::Blocks(blocks) => blocks.read_row(row, out),
         }
     }

@@ -45,8 +45,6 @@ pub(crate) trait Vector: Copy + Send + Sync {
     fn multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// `c − a · b`, rounded once.
     fn negate_multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// The larger; `b` where either is NaN.
-    fn maximum(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `then` in lanes where `a < b`, else (also for NaN) `otherwise`.
     fn select_less(
         self,
@@ -68,8 +66,13 @@ pub(crate) trait Vector: Copy + Send + Sync {
     /// Largest lane, as a tree of [`Vector::maximum`].
     fn largest(self, a: Self::Floats) -> f32;
 
+    /// The largest magnitude in either vector, compared as bits: infinity above all numbers, NaN above infinity.
+    fn largest_magnitude(self, a: Self::Floats, b: Self::Floats) -> f32;
+
     fn splat_integers(self, value: i32) -> Self::Integers;
     fn to_floats(self, a: Self::Integers) -> Self::Floats;
+    /// Rounds to nearest, ties to even; stores the low byte of each lane and returns the sum of lanes.
+    fn store_levels(self, out: &mut [i8; LANES], values: Self::Floats) -> i32;
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes;
     /// Low and high nibbles of each byte.
     fn load_nibbles(self, bytes: &[u8; 64]) -> (Self::Bytes, Self::Bytes);
@@ -90,7 +93,7 @@ macro_rules! kernel {
         ($vector:ident, $($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $access fn $name $(<const $constant: usize>)* (
+        $access fn $name<$(const $constant: usize),*>(
             instruction_set: $crate::InstructionSet, $($argument: $type),*
         ) $(-> $output)? {
             #[inline(always)]
@@ -102,7 +105,7 @@ macro_rules! kernel {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
-            fn avx2 $(<const $constant: usize>)* (
+            fn avx2<$(const $constant: usize),*>(
                 vector: $crate::cpu::vector::Avx2, $($argument: $type),*
             ) $(-> $output)? {
                 generic::<_ $(, $constant)*>(vector, $($argument),*)
@@ -111,7 +114,7 @@ macro_rules! kernel {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[allow(clippy::too_many_arguments)]
-            fn avx512 $(<const $constant: usize>)* (
+            fn avx512<$(const $constant: usize),*>(
                 vector: $crate::cpu::vector::Avx512, $($argument: $type),*
             ) $(-> $output)? {
                 generic::<_ $(, $constant)*>(vector, $($argument),*)

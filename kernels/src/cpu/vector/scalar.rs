@@ -81,10 +81,6 @@ impl Vector for Scalar {
         lanes(|lane| (-a[lane]).mul_add(b[lane], c[lane]))
     }
     #[inline(always)]
-    fn maximum(self, a: Floats, b: Floats) -> Floats {
-        lanes(|lane| larger(a[lane], b[lane]))
-    }
-    #[inline(always)]
     fn select_less(self, a: Floats, b: Floats, then: Floats, otherwise: Floats) -> Floats {
         lanes(|lane| if a[lane] < b[lane] { then[lane] } else { otherwise[lane] })
     }
@@ -113,12 +109,23 @@ impl Vector for Scalar {
         self.tree(a, larger)
     }
     #[inline(always)]
+    fn largest_magnitude(self, a: Floats, b: Floats) -> f32 {
+        let magnitude = |value: f32| value.to_bits() & 0x7fff_ffff;
+        f32::from_bits(a.into_iter().chain(b).map(magnitude).fold(0, u32::max))
+    }
+    #[inline(always)]
     fn splat_integers(self, value: i32) -> [i32; LANES] {
         [value; LANES]
     }
     #[inline(always)]
     fn to_floats(self, a: [i32; LANES]) -> Floats {
         a.map(|value| value as f32)
+    }
+    #[inline(always)]
+    fn store_levels(self, out: &mut [i8; LANES], values: Floats) -> i32 {
+        let levels = values.map(|value| value.round_ties_even() as i32);
+        *out = levels.map(|level| level as i8);
+        levels.iter().sum()
     }
     #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> [u8; 64] {

@@ -17,11 +17,6 @@ impl Avx2 {
     }
 }
 
-#[inline(always)]
-fn both<A: Copy, B: Copy, T>(a: [A; 2], b: [B; 2], operation: impl Fn(A, B) -> T) -> [T; 2] {
-    [operation(a[0], b[0]), operation(a[1], b[1])]
-}
-
 /// Calls an intrinsic under the token.
 macro_rules! with_token {
     ($call:expr) => {
@@ -80,28 +75,30 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     fn load_bf16(self, values: &[u16; LANES]) -> Self::Floats {
-        [0, 8].map(|at| {
-            with_token!({
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().add(at).cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            })
+        with_token!({
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().add(8).cast()));
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            ]
         })
     }
     #[inline(always)]
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| with_token!(_mm256_add_ps(a, b)))
+        with_token!([_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn subtract(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| with_token!(_mm256_sub_ps(a, b)))
+        with_token!([_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn multiply(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| with_token!(_mm256_mul_ps(a, b)))
+        with_token!([_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn divide(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| with_token!(_mm256_div_ps(a, b)))
+        with_token!([_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
@@ -112,10 +109,6 @@ impl Vector for Avx2 {
         with_token!([_mm256_fnmadd_ps(a[0], b[0], c[0]), _mm256_fnmadd_ps(a[1], b[1], c[1])])
     }
     #[inline(always)]
-    fn maximum(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        both(a, b, |a, b| with_token!(_mm256_max_ps(a, b)))
-    }
-    #[inline(always)]
     fn select_less(
         self,
         a: Self::Floats,
@@ -123,7 +116,7 @@ impl Vector for Avx2 {
         then: Self::Floats,
         otherwise: Self::Floats,
     ) -> Self::Floats {
-        let less = both(a, b, |a, b| with_token!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b)));
+        let less = with_token!([_mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0]), _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1])]);
         with_token!([
             _mm256_blendv_ps(otherwise[0], then[0], less[0]),
             _mm256_blendv_ps(otherwise[1], then[1], less[1]),
@@ -131,25 +124,34 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     fn absolute(self, a: Self::Floats) -> Self::Floats {
-        a.map(|a| with_token!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a)))
+        with_token!({
+            let sign = _mm256_set1_ps(-0.0);
+            [_mm256_andnot_ps(sign, a[0]), _mm256_andnot_ps(sign, a[1])]
+        })
     }
     #[inline(always)]
     fn copy_sign(self, a: Self::Floats, sign: Self::Floats) -> Self::Floats {
-        both(self.absolute(a), sign, |a, sign| {
-            with_token!(_mm256_or_ps(a, _mm256_and_ps(_mm256_set1_ps(-0.0), sign)))
+        let a = self.absolute(a);
+        with_token!({
+            let mask = _mm256_set1_ps(-0.0);
+            [_mm256_or_ps(a[0], _mm256_and_ps(mask, sign[0])), _mm256_or_ps(a[1], _mm256_and_ps(mask, sign[1]))]
         })
     }
     #[inline(always)]
     fn round(self, a: Self::Floats) -> Self::Floats {
-        a.map(|a| with_token!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)))
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        with_token!([_mm256_round_ps::<NEAREST>(a[0]), _mm256_round_ps::<NEAREST>(a[1])])
     }
     #[inline(always)]
     fn power_of_two(self, n: Self::Floats) -> Self::Floats {
-        n.map(|n| {
-            with_token!({
-                let exponent = _mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
-            })
+        with_token!({
+            let bias = _mm256_set1_epi32(127);
+            let low = _mm256_add_epi32(_mm256_cvttps_epi32(n[0]), bias);
+            let high = _mm256_add_epi32(_mm256_cvttps_epi32(n[1]), bias);
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high)),
+            ]
         })
     }
     #[inline(always)]
@@ -161,12 +163,39 @@ impl Vector for Avx2 {
         self.tree(a, |a, b| with_token!(_mm256_max_ps(a, b)), |a, b| with_token!(_mm_max_ps(a, b)))
     }
     #[inline(always)]
+    fn largest_magnitude(self, a: Self::Floats, b: Self::Floats) -> f32 {
+        with_token!({
+            let bits = |a: __m256| _mm256_castps_si256(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a));
+            let sixteen = _mm256_max_epi32(bits(a[0]), bits(a[1]));
+            let eight = _mm256_max_epi32(sixteen, _mm256_max_epi32(bits(b[0]), bits(b[1])));
+            let four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+            let one = _mm_max_epi32(two, _mm_shuffle_epi32::<1>(two));
+            f32::from_bits(_mm_cvtsi128_si32(one) as u32)
+        })
+    }
+    #[inline(always)]
     fn splat_integers(self, value: i32) -> Self::Integers {
         with_token!([_mm256_set1_epi32(value); 2])
     }
     #[inline(always)]
     fn to_floats(self, a: Self::Integers) -> Self::Floats {
-        a.map(|a| with_token!(_mm256_cvtepi32_ps(a)))
+        with_token!([_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])])
+    }
+    #[inline(always)]
+    fn store_levels(self, out: &mut [i8; LANES], values: Self::Floats) -> i32 {
+        with_token!({
+            let levels = [_mm256_cvtps_epi32(values[0]), _mm256_cvtps_epi32(values[1])];
+            let eight = _mm256_add_epi32(levels[0], levels[1]);
+            let four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+            let one = _mm_add_epi32(two, _mm_shuffle_epi32::<1>(two));
+            // Packing works inside 128-bit lanes: the quarters are put in order afterwards.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(levels[0], levels[1]));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
+            _mm_cvtsi128_si32(one)
+        })
     }
     #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes {
@@ -180,9 +209,10 @@ impl Vector for Avx2 {
         let packed = self.load_bytes(bytes);
         with_token!({
             let mask = _mm256_set1_epi8(15);
+            let shifted = [_mm256_srli_epi16::<4>(packed[0]), _mm256_srli_epi16::<4>(packed[1])];
             (
-                packed.map(|packed| _mm256_and_si256(packed, mask)),
-                packed.map(|packed| _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask)),
+                [_mm256_and_si256(packed[0], mask), _mm256_and_si256(packed[1], mask)],
+                [_mm256_and_si256(shifted[0], mask), _mm256_and_si256(shifted[1], mask)],
             )
         })
     }
@@ -190,19 +220,19 @@ impl Vector for Avx2 {
     /// so that 2 · 127 · 127 and 2 · 128 · 127 both fit.
     #[inline(always)]
     fn dot(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
-        with_token!({
-            let activations = _mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8)));
-            both(sum, weights, |sum, weights| {
-                let low = _mm256_and_si256(weights, _mm256_set1_epi8(127));
-                let top = _mm256_and_si256(weights, _mm256_set1_epi8(-128));
-                self.pairs(self.pairs(sum, low, activations), top, activations)
-            })
-        })
+        let (low, top) = with_token!({
+            let mask = _mm256_set1_epi8(127);
+            (
+                [_mm256_and_si256(weights[0], mask), _mm256_and_si256(weights[1], mask)],
+                [_mm256_andnot_si256(mask, weights[0]), _mm256_andnot_si256(mask, weights[1])],
+            )
+        });
+        self.dot_small(self.dot_small(sum, low, activations), top, activations)
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
         let activations =
             with_token!(_mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8))));
-        both(sum, weights, |sum, weights| self.pairs(sum, weights, activations))
+        [self.pairs(sum[0], weights[0], activations), self.pairs(sum[1], weights[1], activations)]
     }
 }

@@ -91,10 +91,6 @@ impl Vector for Avx512 {
         with_token!(_mm512_fnmadd_ps(a, b, c))
     }
     #[inline(always)]
-    fn maximum(self, a: __m512, b: __m512) -> __m512 {
-        with_token!(_mm512_max_ps(a, b))
-    }
-    #[inline(always)]
     fn select_less(self, a: __m512, b: __m512, then: __m512, otherwise: __m512) -> __m512 {
         with_token!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), otherwise, then))
     }
@@ -126,12 +122,27 @@ impl Vector for Avx512 {
         self.tree(a, |a, b| with_token!(_mm256_max_ps(a, b)), |a, b| with_token!(_mm_max_ps(a, b)))
     }
     #[inline(always)]
+    fn largest_magnitude(self, a: __m512, b: __m512) -> f32 {
+        with_token!({
+            let bits = |a: __m512| _mm512_castps_si512(_mm512_andnot_ps(_mm512_set1_ps(-0.0), a));
+            f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(bits(a), bits(b))) as u32)
+        })
+    }
+    #[inline(always)]
     fn splat_integers(self, value: i32) -> __m512i {
         with_token!(_mm512_set1_epi32(value))
     }
     #[inline(always)]
     fn to_floats(self, a: __m512i) -> __m512 {
         with_token!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn store_levels(self, out: &mut [i8; LANES], values: __m512) -> i32 {
+        with_token!({
+            let levels = _mm512_cvtps_epi32(values);
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(levels));
+            _mm512_reduce_add_epi32(levels)
+        })
     }
     #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> __m512i {

@@ -1,0 +1,306 @@
+//! The softmax of a few rows over a few blocks of 16 keys.
+//!
+//! Blocks are visited in order of position; every visited block updates largest score, sum and output in the same way
+//! (Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", alg. 3), and keys outside of the visible
+//! range take no part in any sum. Rows that see the same slots of the same block are computed up to four at once, which
+//! shares loads and changes no row's arithmetic.
+
+use std::ops::Range;
+
+use super::super::math::exp;
+use super::super::vector::{LANES, Vector, kernel};
+use crate::kv::BLOCK_TOKENS;
+
+/// One token that asks.
+#[derive(Clone, Debug)]
+pub(super) struct Query {
+    /// Its packed row.
+    pub(super) row: usize,
+    /// Its request's part of the tables.
+    pub(super) table: Range<usize>,
+    /// The positions it sees.
+    pub(super) visible: Range<usize>,
+}
+
+impl Query {
+    /// The block's number and the slots of it that are seen; `None` when no slot is.
+    #[inline(always)]
+    fn sees(&self, block: usize, tables: &[u32]) -> Option<(u32, Range<usize>)> {
+        let first = block * BLOCK_TOKENS;
+        let slots = self.visible.start.max(first)..self.visible.end.min(first + BLOCK_TOKENS);
+        (slots.start < slots.end).then(|| (tables[self.table.start + block], slots.start - first..slots.end - first))
+    }
+}
+
+/// The blocks of one head: block `b` holds its keys `[D][16]` and values `[16][D']` at `first + b · stride`.
+pub(super) struct HeadBlocks<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) first: usize,
+    pub(super) stride: usize,
+    pub(super) dim: usize,
+}
+
+impl<'a> HeadBlocks<'a> {
+    /// Lays out the keys and values that `token` gives, blocks in order.
+    pub(super) fn pack(
+        values: &'a mut Vec<f32>,
+        tokens: usize,
+        dim: usize,
+        token: impl Fn(usize) -> (&'a [f32], &'a [f32]),
+    ) -> Self {
+        let padded = dim.next_multiple_of(LANES);
+        let stride = BLOCK_TOKENS * (dim + padded);
+        values.clear();
+        values.resize(tokens.div_ceil(BLOCK_TOKENS) * stride, 0.0);
+        for index in 0..tokens {
+            let (key, value) = token(index);
+            let block = &mut values[index / BLOCK_TOKENS * stride..][..stride];
+            let (keys, values) = block.split_at_mut(dim * BLOCK_TOKENS);
+            let slot = index % BLOCK_TOKENS;
+            for (keys, key) in keys.as_chunks_mut::<BLOCK_TOKENS>().0.iter_mut().zip(key) {
+                keys[slot] = *key;
+            }
+            values[slot * padded..][..dim].copy_from_slice(value);
+        }
+        Self { values, first: 0, stride, dim }
+    }
+
+    /// Keys by dimension, and values.
+    #[inline(always)]
+    fn block(&self, number: u32) -> (&'a [[f32; LANES]], &'a [[f32; LANES]]) {
+        let padded = self.dim.next_multiple_of(LANES);
+        let start = self.first + number as usize * self.stride;
+        let block = &self.values[start..][..BLOCK_TOKENS * (self.dim + padded)];
+        let (keys, values) = block.split_at(self.dim * BLOCK_TOKENS);
+        (keys.as_chunks().0, values.as_chunks().0)
+    }
+}
+
+/// Softmax states: for each row its largest score, the sum of weights, and the weighted sum of values `[D']`.
+pub(super) struct Rows<'a> {
+    largest: &'a mut [f32],
+    sums: &'a mut [f32],
+    outputs: &'a mut [f32],
+    /// Vectors in an output.
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Values that `rows` states take.
+    pub(super) fn size(rows: usize, dim: usize) -> usize {
+        rows * (2 + dim.next_multiple_of(LANES))
+    }
+
+    pub(super) fn resized(memory: &'a mut Vec<f32>, rows: usize, dim: usize) -> Self {
+        memory.resize(memory.len().max(Self::size(rows, dim)), 0.0);
+        Self::of(memory, rows, dim)
+    }
+
+    /// Takes the first values of `memory`, whatever they hold.
+    pub(super) fn of(memory: &'a mut [f32], rows: usize, dim: usize) -> Self {
+        let width = dim.div_ceil(LANES);
+        let (outputs, rest) = memory.split_at_mut(rows * width * LANES);
+        let (largest, rest) = rest.split_at_mut(rows);
+        Self { largest, sums: &mut rest[..rows], outputs, width }
+    }
+
+    fn clear(&mut self) {
+        self.largest.fill(f32::NEG_INFINITY);
+        self.sums.fill(0.0);
+        self.outputs.fill(0.0);
+    }
+
+    fn output(&self, row: usize) -> &[f32] {
+        &self.outputs[row * self.width * LANES..][..self.width * LANES]
+    }
+
+    pub(super) fn copy_row(&mut self, from: &Rows<'_>, row: usize) {
+        self.largest[row] = from.largest[row];
+        self.sums[row] = from.sums[row];
+        self.outputs[row * self.width * LANES..][..self.width * LANES].copy_from_slice(from.output(row));
+    }
+
+    pub(super) fn finish(&self, row: usize, out: &mut [f32]) {
+        let sum = self.sums[row];
+        out.iter_mut().zip(self.output(row)).for_each(|(out, value)| *out = value / sum);
+    }
+}
+
+kernel! {
+    /// Computes the states of a tile over a range of blocks. `q` `[queries · group][D]`, scaled.
+    pub(super) fn attend_split<V>(
+        v,
+        rows: &mut Rows<'_>,
+        q: &[f32],
+        queries: &[Query],
+        tables: &[u32],
+        group: usize,
+        blocks: &HeadBlocks<'_>,
+        range: Range<usize>,
+    ) {
+        rows.clear();
+        let end = queries.iter().map(|query| query.visible.end.div_ceil(BLOCK_TOKENS)).max().unwrap_or(0);
+        for block in range.start..range.end.min(end) {
+            let mut first = 0;
+            while first < queries.len() {
+                let seen = queries[first].sees(block, tables);
+                let same = queries[first..].iter().take_while(|query| query.sees(block, tables) == seen).count();
+                if let Some((number, slots)) = seen {
+                    let (keys, values) = blocks.block(number);
+                    let mut row = first * group;
+                    while row < (first + same) * group {
+                        match (first + same) * group - row {
+                            1 => attend::<V, 1>(v, rows, row, q, keys, values, slots.clone()),
+                            2 => attend::<V, 2>(v, rows, row, q, keys, values, slots.clone()),
+                            3 => attend::<V, 3>(v, rows, row, q, keys, values, slots.clone()),
+                            _ => attend::<V, 4>(v, rows, row, q, keys, values, slots.clone()),
+                        }
+                        row += 4;
+                    }
+                }
+                first += same;
+            }
+        }
+    }
+}
+
+/// One block for `R` rows.
+#[inline(always)]
+fn attend<V: Vector, const R: usize>(
+    v: V,
+    rows: &mut Rows<'_>,
+    row: usize,
+    q: &[f32],
+    keys: &[[f32; LANES]],
+    values: &[[f32; LANES]],
+    slots: Range<usize>,
+) {
+    let scores = scores::<V, R>(v, &q[row * keys.len()..], keys);
+    let mut weights = [[0.0; LANES]; R];
+    let mut kept = [1.0; R];
+    for index in 0..R {
+        let scores = if slots.len() == LANES { scores[index] } else { mask(v, scores[index], &slots) };
+        let (before, now) = (rows.largest[row + index], v.largest(scores));
+        if now > before {
+            rows.largest[row + index] = now;
+            let mut lanes = [0.0; LANES];
+            v.store(&mut lanes, exp(v, v.splat(before - now)));
+            kept[index] = lanes[0];
+        }
+        let scores = exp(v, v.subtract(scores, v.splat(rows.largest[row + index])));
+        v.store(&mut weights[index], scores);
+        let sum = v.sum(scores);
+        rows.sums[row + index] = rows.sums[row + index].mul_add(kept[index], sum);
+    }
+    let width = rows.width;
+    let (outputs, _) = rows.outputs[row * width * LANES..][..R * width * LANES].as_chunks_mut::<LANES>();
+    let mut column = 0;
+    while column < width {
+        match width - column {
+            1 => accumulate::<V, R, 1>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            2 | 3 => accumulate::<V, R, 2>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            _ => accumulate::<V, R, 4>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+        }
+        column += match width - column {
+            1 => 1,
+            2 | 3 => 2,
+            _ => 4,
+        };
+    }
+}
+
+/// `q · k` for 16 keys: four chains over the dimensions modulo 4, added as a tree.
+#[inline(always)]
+fn scores<V: Vector, const R: usize>(v: V, q: &[f32], keys: &[[f32; LANES]]) -> [V::Floats; R] {
+    let dim = keys.len();
+    let q: [&[f32]; R] = std::array::from_fn(|row| &q[row * dim..][..dim]);
+    let mut chains = [[v.splat(0.0); 4]; R];
+    let whole = dim / 4 * 4;
+    for d in (0..whole).step_by(4) {
+        for chain in 0..4 {
+            let key = v.load(&keys[d + chain]);
+            for row in 0..R {
+                chains[row][chain] = v.multiply_add(v.splat(q[row][d + chain]), key, chains[row][chain]);
+            }
+        }
+    }
+    for d in whole..dim {
+        let key = v.load(&keys[d]);
+        for row in 0..R {
+            chains[row][d - whole] = v.multiply_add(v.splat(q[row][d]), key, chains[row][d - whole]);
+        }
+    }
+    let mut sums = [v.splat(0.0); R];
+    for row in 0..R {
+        let [a, b, c, d] = chains[row];
+        sums[row] = v.add(v.add(a, b), v.add(c, d));
+    }
+    sums
+}
+
+/// Minus infinity outside of `slots`, whatever the score there.
+#[inline(always)]
+fn mask<V: Vector>(v: V, scores: V::Floats, slots: &Range<usize>) -> V::Floats {
+    const SLOTS: [f32; LANES] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+    let (slot, nothing) = (v.load(&SLOTS), v.splat(f32::NEG_INFINITY));
+    let scores = v.select_less(slot, v.splat(slots.start as f32), nothing, scores);
+    v.select_less(slot, v.splat(slots.end as f32), scores, nothing)
+}
+
+/// `output = output · kept + Σ weight[slot] · value[slot]` for `C` vectors of `R` outputs, slots in order.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn accumulate<V: Vector, const R: usize, const C: usize>(
+    v: V,
+    outputs: &mut [[f32; LANES]],
+    weights: &[[f32; LANES]; R],
+    kept: &[f32; R],
+    values: &[[f32; LANES]],
+    slots: Range<usize>,
+    column: usize,
+    width: usize,
+) {
+    let mut sums = [[v.splat(0.0); C]; R];
+    for row in 0..R {
+        for c in 0..C {
+            sums[row][c] = v.multiply(v.load(&outputs[row * width + column + c]), v.splat(kept[row]));
+        }
+    }
+    for slot in slots {
+        let value = &values[slot * width + column..][..C];
+        for row in 0..R {
+            let weight = v.splat(weights[row][slot]);
+            for c in 0..C {
+                sums[row][c] = v.multiply_add(weight, v.load(&value[c]), sums[row][c]);
+            }
+        }
+    }
+    for row in 0..R {
+        for c in 0..C {
+            v.store(&mut outputs[row * width + column + c], sums[row][c]);
+        }
+    }
+}
+
+kernel! {
+    /// Adds the state of a later split to the state of what came before it.
+    pub(super) fn merge_split<V>(v, total: &mut Rows<'_>, part: &Rows<'_>, row: usize) {
+        let (before, now) = (total.largest[row], part.largest[row]);
+        let largest = if now > before { now } else { before };
+        let mut lanes = [0.0; LANES];
+        lanes[0] = before - largest;
+        lanes[1] = now - largest;
+        let factors = exp(v, v.load(&lanes));
+        v.store(&mut lanes, factors);
+        let [kept, added, ..] = lanes;
+        total.largest[row] = largest;
+        total.sums[row] = total.sums[row].mul_add(kept, part.sums[row] * added);
+        let width = total.width * LANES;
+        let outputs = total.outputs[row * width..][..width].as_chunks_mut::<LANES>().0;
+        let parts = part.outputs[row * width..][..width].as_chunks::<LANES>().0;
+        for (output, part) in outputs.iter_mut().zip(parts) {
+            let part = v.multiply(v.load(part), v.splat(added));
+            v.store(output, v.multiply_add(v.load(output), v.splat(kept), part));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Quantised weights: exact 8-bit products inside a group of 32, groups added in order in `f32`.
+
+use std::ops::Range;
+
+use super::super::vector::{LANES, Vector, kernel};
+use super::Output;
+use super::quantize::{Activations, Panel, panels};
+use crate::device::InstructionSet;
+use crate::matrix::{BlockScales, Blocks};
+
+/// Multiplies all rows by the given tiles, by the kernel compiled for the form of the weights.
+pub(super) fn multiply(
+    instruction_set: InstructionSet,
+    out: &Output<'_>,
+    rows: usize,
+    x: &Activations,
+    w: &Blocks,
+    tiles: Range<usize>,
+) {
+    let run = match (w.bits, w.halves, w.minima.is_some(), &w.scales) {
+        (4, 1, false, BlockScales::F16(_)) => multiply_form::<4, 1, 0, 2>,
+        (4, 1, true, BlockScales::F16(_)) => multiply_form::<4, 1, 1, 2>,
+        (8, 1, false, BlockScales::F16(_)) => multiply_form::<8, 1, 0, 2>,
+        (8, 1, true, BlockScales::F16(_)) => multiply_form::<8, 1, 1, 2>,
+        (4, 1, true, BlockScales::F32(_)) => multiply_form::<4, 1, 1, 4>,
+        (8, 1, true, BlockScales::F32(_)) => multiply_form::<8, 1, 1, 4>,
+        (8, 2, false, BlockScales::F32(_)) => multiply_form::<8, 2, 0, 4>,
+        (8, 2, true, BlockScales::F32(_)) => multiply_form::<8, 2, 1, 4>,
+        (bits, halves, minima, _) => unreachable!("no weights are packed as {bits} bits × {halves}, {minima}: our bug"),
+    };
+    run(instruction_set, out, rows, x, w, tiles);
+}
+
+kernel! {
+    /// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes.
+    fn multiply_form<V, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+        v, out: &Output<'_>, rows: usize, x: &Activations, w: &Blocks, tiles: Range<usize>,
+    ) {
+        for tile in tiles {
+            let weights = Tile::<BITS, HALVES, MINIMA, WIDTH>::new(w, tile);
+            for rows in panels(rows) {
+                let panel = x.panel(rows.clone());
+                match rows.len() {
+                    8 => write(v, out, rows.start, tile, multiply_panel::<V, 8, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
+                    4 => write(v, out, rows.start, tile, multiply_panel::<V, 4, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
+                    2 => write(v, out, rows.start, tile, multiply_panel::<V, 2, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
+                    _ => write(v, out, rows.start, tile, multiply_panel::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn write<V: Vector, const R: usize>(v: V, out: &Output<'_>, first: usize, tile: usize, sums: [V::Floats; R]) {
+    for (row, sums) in sums.into_iter().enumerate() {
+        // SAFETY: the tile is this task's.
+        unsafe { out.write(v, first + row, tile, sums) };
+    }
+}
+
+/// The groups of one tile, `WIDTH` 2 reading `f16` factors, 4 `f32`.
+struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize> {
+    levels: &'a [[u8; 64]],
+    scales: Factors<'a>,
+    minima: Factors<'a>,
+}
+
+#[derive(Clone, Copy)]
+struct Factors<'a> {
+    half: &'a [[u16; LANES]],
+    single: &'a [[f32; LANES]],
+}
+
+impl<'a> Factors<'a> {
+    fn new(factors: Option<&'a BlockScales>, from: usize, count: usize) -> Self {
+        match factors {
+            Some(BlockScales::F16(values)) => Self { half: &values.as_chunks().0[from..][..count], single: &[] },
+            Some(BlockScales::F32(values)) => Self { half: &[], single: &values.as_chunks().0[from..][..count] },
+            None => Self { half: &[], single: &[] },
+        }
+    }
+
+    #[inline(always)]
+    fn load<V: Vector, const WIDTH: usize>(&self, v: V, index: usize) -> V::Floats {
+        if WIDTH == 2 { v.load_f16(&self.half[index]) } else { v.load(&self.single[index]) }
+    }
+}
+
+impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>
+    Tile<'a, BITS, HALVES, MINIMA, WIDTH>
+{
+    #[inline(always)]
+    fn new(w: &'a Blocks, tile: usize) -> Self {
+        let (from, count) = (tile * w.groups, w.groups);
+        Self {
+            levels: &w.levels.as_chunks().0[from * BITS..][..count * BITS],
+            scales: Factors::new(Some(&w.scales), from * HALVES, count * HALVES),
+            minima: Factors::new(w.minima.as_ref(), from * HALVES, count * HALVES),
+        }
+    }
+
+    /// Eight vectors, each four columns of 16 rows.
+    #[inline(always)]
+    fn quads<V: Vector>(&self, v: V, group: usize) -> [V::Bytes; 8] {
+        let levels = &self.levels[group * BITS..][..BITS];
+        if BITS == 8 {
+            return std::array::from_fn(|quad| v.load_bytes(&levels[quad]));
+        }
+        let pairs: [_; 4] = std::array::from_fn(|quad| v.load_nibbles(&levels[quad]));
+        std::array::from_fn(|quad| if quad < 4 { pairs[quad].0 } else { pairs[quad - 4].1 })
+    }
+}
+
+#[inline(always)]
+fn multiply_panel<V: Vector, const R: usize, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+    v: V,
+    w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
+    x: Panel<'_>,
+) -> [V::Floats; R] {
+    let levels = x.levels.chunks_exact(R * 32);
+    let (starts, factors) = (x.starts.chunks_exact(HALVES * R), x.factors.chunks_exact(HALVES * R));
+    let x_groups = levels.zip(x.scales.chunks_exact(R)).zip(starts).zip(factors);
+    let mut sums = [v.splat(0.0); R];
+    for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
+        let levels = levels.as_chunks::<4>().0;
+        let quads = w.quads(v, group);
+        let scale: [V::Floats; HALVES] =
+            std::array::from_fn(|half| w.scales.load::<V, WIDTH>(v, group * HALVES + half));
+        let minimum: [V::Floats; HALVES] = std::array::from_fn(|half| {
+            if MINIMA == 1 { w.minima.load::<V, WIDTH>(v, group * HALVES + half) } else { v.splat(0.0) }
+        });
+        for row in 0..R {
+            let x_scale = v.splat(x_scales[row]);
+            for half in 0..HALVES {
+                let at = half * R + row;
+                let mut dot = v.splat_integers(if MINIMA == 1 { 0 } else { starts[at] });
+                for quad in half * 8 / HALVES..(half + 1) * 8 / HALVES {
+                    let x = levels[row * 8 + quad];
+                    dot = if BITS == 4 { v.dot_small(dot, quads[quad], x) } else { v.dot(dot, quads[quad], x) };
+                }
+                sums[row] = v.multiply_add(v.multiply(scale[half], x_scale), v.to_floats(dot), sums[row]);
+                if MINIMA == 1 {
+                    sums[row] = v.multiply_add(minimum[half], v.splat(factors[at]), sums[row]);
+                }
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,132 @@
+//! Activations as 8-bit integers, for products with quantised weights.
+//!
+//! Each row is cut into groups of 32; a group is scaled by its largest magnitude over 127 and rounded to nearest, ties
+//! to even. A group's integers depend on its own 32 values only, so a row's product does not depend on other rows. The
+//! scheme is ggml's Q8_1 with the scale kept in `f32`.
+
+use std::ops::Range;
+
+use super::super::Cpu;
+use super::super::vector::{LANES, kernel};
+use crate::matrix::Blocks;
+use crate::threads::Parts;
+
+/// The most rows a panel holds: as many as keep their sums and products in registers beside eight weight vectors.
+pub(super) const PANEL_ROWS: usize = 8;
+
+/// Quantised rows, in panels of 8, 4, 2 and 1 rows so that one group of a panel is contiguous.
+///
+/// ```text
+/// levels   panel [group][row][32]
+/// scales   panel [group][row]
+/// sums     panel [group][half][row]   what the integers of a half add up to: as −zero · Σ levels (an exact start of the
+///                                     integer product) for weights with a zero level, or as scale · Σ levels (the
+///                                     factor of the minimum) for weights with minima
+/// ```
+#[derive(Default)]
+pub(super) struct Activations {
+    levels: Vec<i8>,
+    scales: Vec<f32>,
+    starts: Vec<i32>,
+    factors: Vec<f32>,
+    groups: usize,
+    halves: usize,
+}
+
+/// One panel of [`Activations`].
+pub(super) struct Panel<'a> {
+    pub(super) levels: &'a [i8],
+    pub(super) scales: &'a [f32],
+    pub(super) starts: &'a [i32],
+    pub(super) factors: &'a [f32],
+}
+
+/// The row ranges of panels that cover `rows`.
+pub(super) fn panels(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let size = [8, 4, 2, 1].into_iter().find(|size| start + size <= rows)?;
+        start += size;
+        Some(start - size..start)
+    })
+}
+
+impl Activations {
+    /// Quantises `x`, rows of `w.groups` groups, for products with `w`.
+    pub(super) fn quantize(&mut self, cpu: &Cpu, x: &[f32], w: &Blocks) {
+        let k = w.groups * 32;
+        let rows = x.len() / k;
+        (self.groups, self.halves) = (w.groups, w.halves);
+        self.levels.resize(x.len(), 0);
+        self.scales.resize(rows * w.groups, 0.0);
+        self.starts.resize(rows * w.groups * w.halves, 0);
+        self.factors.resize(rows * w.groups * w.halves, 0.0);
+        let (levels, scales) = (Parts::new(&mut self.levels), Parts::new(&mut self.scales));
+        let (starts, factors) = (Parts::new(&mut self.starts), Parts::new(&mut self.factors));
+        cpu.run_rows(rows.div_ceil(PANEL_ROWS), k * PANEL_ROWS, |blocks| {
+            for range in panels(rows).filter(|range| blocks.contains(&(range.start / PANEL_ROWS))) {
+                let sums = range.start * w.groups * w.halves..range.end * w.groups * w.halves;
+                // SAFETY: a panel's rows are one task's.
+                let (levels, scales, starts, factors) = unsafe {
+                    (
+                        levels.take(range.start * k..range.end * k),
+                        scales.take(range.start * w.groups..range.end * w.groups),
+                        starts.take(sums.clone()),
+                        factors.take(sums),
+                    )
+                };
+                let x = &x[range.start * k..range.end * k];
+                quantize_panel(cpu.instruction_set, range.len(), levels, scales, starts, factors, x, w.zero, w.halves);
+            }
+        });
+    }
+
+    pub(super) fn panel(&self, rows: Range<usize>) -> Panel<'_> {
+        let sums = rows.start * self.groups * self.halves..rows.end * self.groups * self.halves;
+        Panel {
+            levels: &self.levels[rows.start * self.groups * 32..rows.end * self.groups * 32],
+            scales: &self.scales[rows.start * self.groups..rows.end * self.groups],
+            starts: &self.starts[sums.clone()],
+            factors: &self.factors[sums],
+        }
+    }
+}
+
+kernel! {
+    /// `x` `[rows][k]`; the outputs as in one panel of [`Activations`].
+    fn quantize_panel<V>(
+        v,
+        rows: usize,
+        levels: &mut [i8],
+        scales: &mut [f32],
+        starts: &mut [i32],
+        factors: &mut [f32],
+        x: &[f32],
+        zero: i32,
+        halves: usize,
+    ) {
+        let groups = scales.len() / rows;
+        let (levels, x) = (levels.as_chunks_mut::<LANES>().0, x.as_chunks::<LANES>().0);
+        for row in 0..rows {
+            for group in 0..groups {
+                let from = (row * groups + group) * 2;
+                let (low, high) = (v.load(&x[from]), v.load(&x[from + 1]));
+                let largest = v.largest_magnitude(low, high);
+                let inverse = v.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+                let at = group * rows + row;
+                let scale = largest / 127.0;
+                scales[at] = scale;
+                let sums = [
+                    v.store_levels(&mut levels[at * 2], v.multiply(low, inverse)),
+                    v.store_levels(&mut levels[at * 2 + 1], v.multiply(high, inverse)),
+                ];
+                for half in 0..halves {
+                    let sum = if halves == 1 { sums[0] + sums[1] } else { sums[half] };
+                    let at = (group * halves + half) * rows + row;
+                    starts[at] = -zero * sum;
+                    factors[at] = scale * sum as f32;
+                }
+            }
+        }
+    }
+}
