@@ -2,9 +2,9 @@
 
     python make.py            (torch, transformers, safetensors, gguf; versions in versions.json)
 
-Every weight is rounded to float16 first, so that safetensors in any float type and GGUF F16 hold the same numbers and one
-float32 reference serves them all. The expected values are float32 results of transformers on one thread; Q8_0 has its own,
-computed from the dequantised weights.
+Every weight is rounded to a number that both bfloat16 and float16 hold, so that safetensors in any float type and GGUF
+F16 hold the same weights. The expected values are float32 results of transformers on one thread. Those of Q8_0 are computed
+from the dequantised weights with the input of every matmul rounded to 8 bits in groups of 32, as the kernels do.
 """
 
 import json
@@ -23,13 +23,13 @@ transformers.logging.set_verbosity_error()
 
 
 def seeded(model, seed):
-    """Weights of a size that keeps logits around 1; norms near 1; all exact in float16."""
+    """Weights of a size that keeps logits around 1; norms near 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         drawn = torch.randn(weight.shape, generator=generator)
         norm = "norm" in name.lower() and name.endswith("weight")
         scale = 0.1 if weight.dim() == 1 else 1.5 / weight.shape[-1] ** 0.5
-        weight.data = ((1 + 0.1 * drawn) if norm else scale * drawn).half().float()
+        weight.data = ((1 + 0.1 * drawn) if norm else scale * drawn).bfloat16().half().float()
     return model.eval()
 
 
@@ -45,6 +45,21 @@ def rounded(tensor):
 def logits(model, tokens):
     with torch.no_grad():
         return rounded(model(torch.tensor([tokens])).logits[0])
+
+
+def round_inputs(model):
+    """Rounds what every linear layer reads to 8 bits in groups of 32, scaled by the group's largest magnitude."""
+
+    def rounded_input(_, inputs):
+        groups = inputs[0].unflatten(-1, (-1, 32))
+        largest = groups.abs().amax(-1, keepdim=True)
+        levels = torch.round(groups * torch.where(largest > 0, 127 / largest, 0))
+        return ((levels * (largest / 127)).flatten(-2),)
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(rounded_input)
+    return model
 
 
 def save(model, folder, config, dtype, shards):
@@ -172,6 +187,8 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         stored = save_gguf(build(), folder / "model.gguf", config, kind)
+        if kind == gguf.GGMLQuantizationType.Q8_0:
+            round_inputs(stored)
         write(folder / "expected.json", {"tokens": prompt, "logits": logits(stored, prompt)})
     bert()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
@@ -183,7 +200,7 @@ def bert():
         "architectures": ["BertModel"], "model_type": "bert", "vocab_size": 70, "hidden_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 3, "intermediate_size": 80, "max_position_embeddings": 40, "type_vocab_size": 2,
         "hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute",
-        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "pad_token_id": 0,
     }
     model = seeded(transformers.BertModel(transformers.BertConfig(**config)), 4)
     save(model, HERE / "bert", config, torch.float32, 1)

@@ -1,6 +1,8 @@
 //! What several test files of this crate need: the shared behaviour cases and a place for files.
 #![allow(dead_code)]
 
+pub mod decode;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -67,4 +69,32 @@ pub fn safetensors(tensors: &[(&str, &[usize], f32)]) -> Vec<u8> {
     bytes.extend(header.as_bytes());
     bytes.extend(data);
     bytes
+}
+
+/// A file of real weights: under `LIFELONG_TEST_WEIGHTS`, else in the model cache of the program. Prints one line and
+/// returns `None` when neither holds it.
+pub fn weights(folder_hint: &str, file: &str) -> Option<PathBuf> {
+    let env = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = env("LIFELONG_HOME").or_else(|| env("XDG_CACHE_HOME").map(|cache| cache.join("lifelong")));
+    let cache = cache.or_else(|| env("HOME").map(|home| home.join(".cache/lifelong")));
+    let roots = [env("LIFELONG_TEST_WEIGHTS"), cache];
+    let found = roots.into_iter().flatten().find_map(|root| find(&root, folder_hint, file, 4));
+    if found.is_none() {
+        eprintln!("skipped: no {file} of {folder_hint} (pull the model, or set LIFELONG_TEST_WEIGHTS)");
+    }
+    found
+}
+
+/// The first file of this name, by sorted paths, under a folder whose name holds the hint.
+fn find(folder: &Path, hint: &str, file: &str, depth: usize) -> Option<PathBuf> {
+    let here = folder.join(file);
+    let hinted = folder.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains(hint));
+    if hinted && here.is_file() {
+        return Some(here);
+    }
+    let mut inner: Vec<PathBuf> =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    inner.retain(|path| path.is_dir() && depth > 0);
+    inner.sort();
+    inner.iter().find_map(|path| find(path, hint, file, depth - 1))
 }

@@ -1,0 +1,162 @@
+"""Greedy continuations of SmolLM2-135M-Instruct (Q4_1 GGUF) by llama.cpp, and what a float32 model says on the way.
+
+    python make.py SmolLM2-135M-Instruct.Q4_1.gguf     (llama-cpp-python, gguf, torch, transformers, jinja2)
+
+For 20 prompts, 10 raw and 10 rendered with the file's chat template: token ids, and llama.cpp's greedy continuation of up to
+32 tokens (its default context settings, one thread; an end token is kept and ends it). For every position of a continuation:
+the 20 largest logits of the float32 reference, which runs the dequantised weights in transformers on llama.cpp's own path,
+and llama.cpp's logits of the same 20 ids. Where another engine parts from llama.cpp, these say which of the two is closer.
+"""
+
+import hashlib
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import gguf
+import jinja2
+import llama_cpp
+import numpy as np
+import torch
+import transformers
+
+NEW_TOKENS = 32
+TOP = 20
+
+RAW = [
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n",
+    "Once upon a time, in a village by the sea, there lived",
+    "1, 1, 2, 3, 5, 8, 13,",
+    "The three primary colours are red,",
+    "Question: What is 17 + 25?\nAnswer:",
+    "apple -> elppa\nstone -> enots\nriver ->",
+    "In 1969, the first humans to walk on the Moon were",
+    "SELECT name, COUNT(*) FROM orders WHERE",
+]
+CHAT = [
+    "Write one sentence about the sea.",
+    "What is the opposite of hot?",
+    "List three uses of a brick.",
+    "Sort these numbers from small to large: 9, 4, 17, 2.",
+    "Explain in two sentences why the sky is blue.",
+    "Translate 'good morning' into Spanish.",
+    "Write a Python function that reverses a string.",
+    "Is 91 a prime number? Answer yes or no, then explain.",
+    "Give me a short recipe for pancakes.",
+    "Tom has 3 boxes with 6 pens each. He gives away 5 pens. How many are left?",
+]
+
+
+class LlamaCpp:
+    """llama.cpp through its C interface, one request at a time."""
+
+    def __init__(self, path):
+        llama_cpp.llama_backend_init()
+        self.silence = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self.silence, None)
+        model = llama_cpp.llama_model_default_params()
+        model.n_gpu_layers = 0
+        # The repacked buffers of this build crash on some processors; they change speed only.
+        model.use_extra_bufts = False
+        self.model = llama_cpp.llama_model_load_from_file(path.encode(), model)
+        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
+        self.size = llama_cpp.llama_vocab_n_tokens(self.vocab)
+        context = llama_cpp.llama_context_default_params()
+        context.n_ctx, context.n_threads, context.n_threads_batch = 1024, 1, 1
+        self.context = llama_cpp.llama_init_from_model(self.model, context)
+
+    def tokenize(self, text, specials):
+        data = text.encode()
+        ids = (llama_cpp.llama_token * (len(data) + 8))()
+        count = llama_cpp.llama_tokenize(self.vocab, data, len(data), ids, len(ids), False, specials)
+        return list(ids[:count])
+
+    def step(self, tokens):
+        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
+        assert llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(ids, len(tokens))) == 0
+        return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.size,)).copy()
+
+    def greedy(self, prompt):
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        tokens, logits, step = [], [], prompt
+        while len(tokens) < NEW_TOKENS:
+            logits.append(self.step(step))
+            tokens.append(int(logits[-1].argmax()))
+            if llama_cpp.llama_vocab_is_eog(self.vocab, tokens[-1]):
+                break
+            step = tokens[-1:]
+        return tokens, logits
+
+
+def reference(path):
+    """transformers in float32 on the dequantised weights of a llama-architecture GGUF file, and its chat template."""
+    reader = gguf.GGUFReader(path)
+    field = lambda key: reader.fields[key].contents()
+    config = transformers.LlamaConfig(
+        vocab_size=field("llama.vocab_size"), hidden_size=field("llama.embedding_length"),
+        intermediate_size=field("llama.feed_forward_length"), num_hidden_layers=field("llama.block_count"),
+        num_attention_heads=field("llama.attention.head_count"), num_key_value_heads=field("llama.attention.head_count_kv"),
+        max_position_embeddings=field("llama.context_length"), rms_norm_eps=field("llama.attention.layer_norm_rms_epsilon"),
+        rope_theta=field("llama.rope.freq_base"), tie_word_embeddings=True)
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
+             "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+             "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    state = {}
+    for tensor in reader.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        part = tensor.name.split(".")[-2]
+        if part in heads:  # back from pairs side by side to halves
+            values = values.reshape(heads[part], -1, 2, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+        layer = f"model.layers.{tensor.name.split('.')[1]}." if tensor.name.startswith("blk.") else ""
+        state[f"{layer}{names[part]}.weight"] = torch.from_numpy(np.ascontiguousarray(values))
+    model = transformers.LlamaForCausalLM(config)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected, (missing, unexpected)
+    model.tie_weights()
+    return model.eval(), field("tokenizer.chat_template")
+
+
+def render(template, text):
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    messages = [{"role": "user", "content": text}]
+    return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
+
+
+def digits(value):
+    return round(float(value), 4)
+
+
+def main(path):
+    torch.set_num_threads(2)
+    peer = LlamaCpp(path)
+    model, template = reference(path)
+    prompts = [(text, text, False) for text in RAW] + [(text, render(template, text), True) for text in CHAT]
+    cases = []
+    for text, rendered, chat in prompts:
+        prompt = peer.tokenize(rendered, chat)
+        continuation, peer_logits = peer.greedy(prompt)
+        with torch.no_grad():
+            exact = model(torch.tensor([prompt + continuation[:-1]])).logits[0, len(prompt) - 1 :].numpy()
+        steps = []
+        for ours, theirs in zip(exact, peer_logits, strict=True):
+            top = np.argsort(-ours, kind="stable")[:TOP]
+            steps.append({"ids": top.tolist(), "reference": [digits(ours[i]) for i in top],
+                          "llama_cpp": [digits(theirs[i]) for i in top]})
+        same = sum(step["ids"][0] == token for step, token in zip(steps, continuation))
+        print(f"{'chat' if chat else 'raw '} {text[:40]!r}: {len(continuation)} tokens, reference agrees on {same}")
+        cases.append({"text": text, "chat": chat, "prompt": prompt, "continuation": continuation, "steps": steps})
+    made = {
+        "weights_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        "made_with": {name: version(name) for name in ["llama_cpp_python", "torch", "transformers", "gguf"]},
+        "cases": cases,
+    }
+    Path(__file__).with_name("greedy.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
