@@ -148,7 +148,8 @@ impl Bench {
             complete(&engine, &requests);
             samples.push(Sample { tokens: requests.len() * matrix_tokens, seconds: started.elapsed().as_secs_f64() });
             if samples.len() == runs {
-                report(&name, &mut samples, Stats::default(), engine.stats());
+                let wall = samples[runs - 1].seconds;
+                report(&name, &mut samples, wall, Stats::default(), engine.stats());
                 let Stats { computed_tokens, reused_tokens, steps, preemptions, .. } = engine.stats();
                 println!(
                     "    {:.1} s for {} completions; {computed_tokens} tokens computed in {steps} steps, \
@@ -175,7 +176,8 @@ impl Bench {
                 Sample { tokens, seconds: started.elapsed().as_secs_f64() }
             })
             .collect();
-        report(name, &mut samples, before, engine.stats());
+        let wall = samples.iter().map(|sample| sample.seconds).sum();
+        report(name, &mut samples, wall, before, engine.stats());
     }
 }
 
@@ -190,19 +192,13 @@ impl Sample {
     }
 }
 
-/// Prints the median rate with its range, and where the time of all samples went.
-fn report(name: &str, samples: &mut [Sample], before: Stats, after: Stats) {
+/// Prints the median rate with its range, and where the `wall` seconds between the two counts went.
+fn report(name: &str, samples: &mut [Sample], wall: f64, before: Stats, after: Stats) {
     samples.sort_by(|left, right| left.rate().total_cmp(&right.rate()));
     let (median, least, most) =
         (samples[samples.len() / 2].rate(), samples[0].rate(), samples[samples.len() - 1].rate());
     let forward = after.forward_seconds - before.forward_seconds;
     let sample = after.sample_seconds - before.sample_seconds;
-    // The counters of a matrix are those of its last run alone.
-    let wall: f64 = if before.steps == 0 {
-        samples.iter().map(|sample| sample.seconds).sum::<f64>() / samples.len() as f64
-    } else {
-        samples.iter().map(|sample| sample.seconds).sum()
-    };
     let share = |seconds: f64| 100.0 * seconds / wall;
     println!(
         "{name:<34} {median:>9.1} ({least:>8.1} … {most:>7.1})  {:>7.1}% {:>6.1}% {:>5.1}%",
