@@ -197,3 +197,94 @@ fn pooling_of(config: &Value) -> Result<Pooling, String> {
     let known = KNOWN.iter().find(|(key, _)| key == only).map(|(_, pooling)| *pooling);
     known.ok_or_else(|| format!("`{only}` is not supported; supported: {:?}", KNOWN.map(|(key, _)| key)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// The published `retrieval_embedding` cases with this operation; none, and one line, when the folder is absent.
+    fn cases(operation: &str) -> Vec<Value> {
+        let shared = std::env::var_os("LIFELONG_SHARED")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+        let path = shared.join("cases/retrieval_embedding.json");
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            println!("skipped: {} is absent", path.display());
+            return Vec::new();
+        };
+        let family: Value = serde_json::from_str(&text).unwrap();
+        let cases = family["cases"].as_array().unwrap();
+        cases.iter().filter(|case| case["given"]["op"] == operation).cloned().collect()
+    }
+
+    fn floats(value: &Value) -> Vec<f32> {
+        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+    }
+
+    fn assert_close(found: &[f32], expected: &[f32], case: &Value) {
+        assert_eq!(found.len(), expected.len(), "{}", case["id"]);
+        let is_close = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-5);
+        assert!(is_close, "{}: {found:?}", case["id"]);
+    }
+
+    #[test]
+    fn pooling_cases() {
+        let device = Device::cpu(1);
+        for case in cases("pool") {
+            let given = &case["given"];
+            // Masked rows never enter a packed batch.
+            let rows = given["hidden"].as_array().unwrap().iter().zip(given["mask"].as_array().unwrap());
+            let real: Vec<f32> = rows.filter(|(_, mask)| **mask == 1).flat_map(|(row, _)| floats(row)).collect();
+            let lengths = [real.len() / 2];
+            let mut pooled = vec![0.0; 2];
+            match given["pooling"].as_str().unwrap() {
+                "mean" => ops::pool::mean(&device, &mut pooled, &real, &lengths),
+                "cls" => ops::pool::cls(&device, &mut pooled, &real, &lengths),
+                "last" => ops::pool::last(&device, &mut pooled, &real, &lengths),
+                other => panic!("pooling {other}"),
+            }
+            .unwrap();
+            assert_close(&pooled, &floats(&case["expect"]["vector"]), &case);
+            assert_close(&unit(&pooled), &floats(&case["expect"]["unit"]), &case);
+        }
+    }
+
+    #[test]
+    fn pooling_choice_cases() {
+        for case in cases("pool_choice") {
+            let pooling = pooling_of(&case["given"]["files"]["1_Pooling/config.json"]).unwrap();
+            assert_eq!(format!("{pooling:?}").to_lowercase(), case["expect"]["pooling"], "{}", case["id"]);
+        }
+    }
+
+    #[test]
+    fn pooling_that_is_unknown_or_combined_is_refused_by_name() {
+        let both = serde_json::json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true });
+        assert!(pooling_of(&both).unwrap_err().contains("pooling_mode_cls_token"));
+        let unknown = serde_json::json!({ "pooling_mode_max_tokens": true });
+        assert!(pooling_of(&unknown).unwrap_err().contains("pooling_mode_max_tokens"));
+        assert_eq!(pooling_of(&Value::Null), Ok(Pooling::Mean));
+    }
+
+    #[test]
+    fn normalising_cases() {
+        for case in cases("normalise") {
+            assert_close(&unit(&floats(&case["given"]["vector"])), &floats(&case["expect"]["vector"]), &case);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_inside_its_frame() {
+        assert_eq!(cut_inside_frame(vec![0, 9, 8, 7, 6, 2], 1, 4), [0, 9, 8, 2]);
+        assert_eq!(cut_inside_frame(vec![0, 9, 8, 2], 1, 4), [0, 9, 8, 2]);
+        assert_eq!(cut_inside_frame(vec![5, 6, 7], 0, 2), [5, 6]);
+    }
+
+    #[test]
+    fn batches_hold_whole_texts_up_to_the_limit() {
+        let documents = [vec![0; 1000], vec![0; 1000], vec![0; 100], vec![0; 5000]];
+        assert_eq!(batch_size(&[0, 1, 2, 3], &documents), 2);
+        assert_eq!(batch_size(&[3, 0], &documents), 1);
+    }
+}

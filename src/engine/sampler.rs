@@ -93,7 +93,6 @@ pub(crate) struct Scratch {
     weights: Vec<f32>,
     sums: Vec<f32>,
     before: Vec<(u32, f32)>,
-    ids: Vec<u32>,
     kept: Vec<Candidate>,
     selection: Vec<Candidate>,
     order: Vec<f32>,
@@ -243,26 +242,26 @@ fn keep_top_k(k: usize, logits: &[f32], scratch: &mut Scratch) {
 
 /// Puts every token that weighs at least `least`, and something, into `scratch.kept`.
 fn keep_heavier(least: f32, logits: &[f32], scratch: &mut Scratch) {
-    let Scratch { weights, sums, ids, kept, .. } = scratch;
-    ids.resize(weights.len() + 1, 0);
-    // Branchless inside a chunk, since which tokens pass is unpredictable: the write is repeated until a token passes.
-    let mut count = 0;
+    let Scratch { weights, sums, kept, .. } = scratch;
+    kept.clear();
     for (chunk, chunk_weights) in weights.chunks(CHUNK).enumerate() {
         // No weight is negative, so none is above the sum.
         if sums[chunk] < least || sums[chunk] == 0.0 {
             continue;
         }
-        for (token, &weight) in (chunk * CHUNK..).zip(chunk_weights) {
-            ids[count] = token as u32;
-            count += usize::from(weight >= least && weight > 0.0);
+        // Which tokens pass is unpredictable: their places are written without a branch, each over the one before
+        // until a token passes.
+        let mut passing = [0u8; CHUNK];
+        let mut count = 0;
+        for (place, &weight) in (0u8..).zip(chunk_weights) {
+            passing[count % CHUNK] = place;
+            count += usize::from((weight >= least) & (weight > 0.0));
         }
+        kept.extend(passing[..count].iter().map(|&place| {
+            let token = chunk * CHUNK + usize::from(place);
+            Candidate { token: token as u32, logit: logits[token], weight: weights[token] }
+        }));
     }
-    kept.clear();
-    kept.extend(ids[..count].iter().map(|&token| Candidate {
-        token,
-        logit: logits[token as usize],
-        weight: weights[token as usize],
-    }));
 }
 
 /// The token that crosses the limit: likeliest first, the first whose weight brings the sum to `target`.
@@ -272,11 +271,9 @@ fn keep_heavier(least: f32, logits: &[f32], scratch: &mut Scratch) {
 fn nucleus_boundary(target: f64, greatest: f32, temperature: f32, scratch: &mut Scratch) -> Candidate {
     const STEPS: usize = 2048;
     let Scratch { kept, selection, masses, .. } = scratch;
-    // Subtraction, division and truncation keep order, so a likelier token is never in a later step.
-    let step_of = |candidate: &Candidate| {
-        let depth = (greatest - candidate.logit) / temperature * 64.0;
-        (depth as usize).min(STEPS - 1)
-    };
+    // Subtraction, scaling and truncation keep order, so a likelier token is never in a later step.
+    let steps_each = 64.0 / temperature;
+    let step_of = |candidate: &Candidate| (((greatest - candidate.logit) * steps_each) as usize).min(STEPS - 1);
     masses.clear();
     masses.resize(STEPS, 0.0);
     for candidate in kept.iter() {

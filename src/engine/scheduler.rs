@@ -112,9 +112,12 @@ impl Scheduler {
             spans.extend(self.continue_row(row, &mut budget));
             row += 1;
         }
+        // Requests before this one wait for blocks in the making, which no admission changes.
+        let mut passed_by = 0;
         while self.running.len() < self.limits.max_batch && budget > 0 && self.preemptions == preemptions_before {
-            let Some((waiting, path)) = self.next_to_admit() else { break };
-            self.admit(waiting, path);
+            let Some((index, path)) = self.next_to_admit(passed_by) else { break };
+            passed_by = index;
+            self.admit(index, path);
             spans.extend(self.continue_row(self.running.len() - 1, &mut budget));
         }
         debug_assert!(!spans.is_empty() || self.is_idle(), "a step makes progress");
@@ -173,12 +176,12 @@ impl Scheduler {
         Some(Span { row: index, start, len, is_last: len == left })
     }
 
-    /// The first waiting request that need not wait for a block in the making, with the blocks it will find; `None`
-    /// when there is none or it would not fit.
-    fn next_to_admit(&self) -> Option<(usize, Vec<BlockId>)> {
+    /// The first waiting request, from `start` on, that need not wait for a block in the making, with the blocks it will
+    /// find; `None` when there is none or it would not fit.
+    fn next_to_admit(&self, start: usize) -> Option<(usize, Vec<BlockId>)> {
         // Requests far back in the queue are left alone, so that a step costs the same in front of five thousand.
         let window = self.limits.max_batch.saturating_mul(4);
-        for (index, row) in self.waiting.iter().take(window).enumerate() {
+        for (index, row) in self.waiting.iter().enumerate().take(window).skip(start) {
             let path = self.cache.find(&row.tokens);
             if !self.waits_for_block(row, &path) {
                 return self.fits(row, &path).then_some((index, path));
