@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use super::penalty::History;
 use super::request::{Logprobs, TokenLogprob};
 use super::sampling::Sampling;
-use super::softmax::{CHUNK, exp_nonpositive, survey, weigh};
+use super::softmax::{CHUNK, exp_nonpositive, reaching, survey, weigh};
 
 /// The logits are NaN, infinite, or all masked: nothing may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,25 +242,20 @@ fn keep_top_k(k: usize, logits: &[f32], scratch: &mut Scratch) {
 
 /// Puts every token that weighs at least `least`, and something, into `scratch.kept`.
 fn keep_heavier(least: f32, logits: &[f32], scratch: &mut Scratch) {
+    let least = least.max(f32::MIN_POSITIVE);
     let Scratch { weights, sums, kept, .. } = scratch;
     kept.clear();
     for (chunk, chunk_weights) in weights.chunks(CHUNK).enumerate() {
         // No weight is negative, so none is above the sum.
-        if sums[chunk] < least || sums[chunk] == 0.0 {
+        if sums[chunk] < least {
             continue;
         }
-        // Which tokens pass is unpredictable: their places are written without a branch, each over the one before
-        // until a token passes.
-        let mut passing = [0u8; CHUNK];
-        let mut count = 0;
-        for (place, &weight) in (0u8..).zip(chunk_weights) {
-            passing[count % CHUNK] = place;
-            count += usize::from((weight >= least) & (weight > 0.0));
+        let mut passing = reaching(chunk_weights, least);
+        while passing != 0 {
+            let token = chunk * CHUNK + passing.trailing_zeros() as usize;
+            passing &= passing - 1;
+            kept.push(Candidate { token: token as u32, logit: logits[token], weight: weights[token] });
         }
-        kept.extend(passing[..count].iter().map(|&place| {
-            let token = chunk * CHUNK + usize::from(place);
-            Candidate { token: token as u32, logit: logits[token], weight: weights[token] }
-        }));
     }
 }
 

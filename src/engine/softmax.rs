@@ -48,6 +48,18 @@ pub(crate) fn weigh(
     sums.iter().map(|&sum| f64::from(sum)).sum()
 }
 
+/// Which of at most 64 weights reach `least`, which is above 0: bit i for weight i.
+pub(crate) fn reaching(weights: &[f32], least: f32) -> u64 {
+    match weights.as_array::<CHUNK>() {
+        Some(chunk) => reaching_chunk(chunk, least),
+        None => {
+            let mut chunk = [0.0; CHUNK];
+            chunk[..weights.len()].copy_from_slice(weights);
+            reaching_chunk(&chunk, least)
+        }
+    }
+}
+
 /// `exp(x)` for `x ≤ 0` (−∞ included) within two units in the last place; 0 below −87, where results leave the normal
 /// range.
 ///
@@ -130,6 +142,19 @@ fn weigh_chunks_body(
     }
 }
 
+/// A comparison for all lanes at once, then eight bytes to eight bits at a time: the product moves bit 0 of byte i to bit
+/// 56 + i.
+#[inline(always)]
+fn reaching_chunk_body(chunk: &[f32; CHUNK], least: f32) -> u64 {
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let bytes = chunk.map(|weight| u8::from(weight >= least));
+    let groups = bytes.as_chunks::<8>().0.iter().zip(0u32..);
+    groups.fold(0, |bits, (group, index)| {
+        let byte = u64::from_le_bytes(*group).wrapping_mul(GATHER) >> 56;
+        bits | byte << (8 * index)
+    })
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn survey_chunks_avx2(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool {
@@ -146,6 +171,21 @@ fn weigh_chunks_avx2(
     temperature: f32,
 ) {
     weigh_chunks_body(outputs, sums, chunks, greatest, temperature);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn reaching_chunk_avx2(chunk: &[f32; CHUNK], least: f32) -> u64 {
+    reaching_chunk_body(chunk, least)
+}
+
+fn reaching_chunk(chunk: &[f32; CHUNK], least: f32) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the line above found AVX2 on this processor.
+        return unsafe { reaching_chunk_avx2(chunk, least) };
+    }
+    reaching_chunk_body(chunk, least)
 }
 
 fn survey_chunks(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool {
@@ -223,6 +263,16 @@ mod tests {
         assert!((total - exact).abs() < 1e-6 * exact);
         assert_eq!(sums.len(), 16);
         assert_eq!(weights.iter().copied().fold(0.0, f32::max), 1.0);
+    }
+
+    #[test]
+    fn reaching_weights_are_told_by_their_bits() {
+        let weights: Vec<f32> = random_logits(64).into_iter().map(f32::abs).collect();
+        for count in [1, 7, 63, 64] {
+            let expected = (0..count).filter(|&i| weights[i] >= 5.0).fold(0, |bits, i| bits | 1u64 << i);
+            assert_eq!(reaching(&weights[..count], 5.0), expected);
+        }
+        assert_eq!(reaching(&[5.0, 4.999], 5.0), 1);
     }
 
     #[test]

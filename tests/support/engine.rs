@@ -202,7 +202,7 @@ fn write_safetensors(path: &Path, tensors: &[Tensor], storage: Storage, seed: u6
         header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, data.len()] }));
     }
     let mut header = serde_json::Value::Object(header).to_string();
-    while header.len() % 8 != 0 {
+    while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
