@@ -82,14 +82,20 @@ impl Bench {
             let segments: Vec<Segment> = (0..requests)
                 .map(|request| {
                     let start = tables.len();
-                    let own = (0..blocks_each).map(|block| if block < shared { block } else { request * blocks_each + block });
+                    let own = (0..blocks_each)
+                        .map(|block| if block < shared { block } else { request * blocks_each + block });
                     tables.extend(own.map(|block| block as u32));
                     let table = start..tables.len();
                     Segment { query_start: request * fresh, query_len: fresh, context_len: cached, table }
                 })
                 .collect();
-            let geometry =
-                KvGeometry { layers, blocks: requests * blocks_each, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim };
+            let geometry = KvGeometry {
+                layers,
+                blocks: requests * blocks_each,
+                block_tokens: BLOCK_TOKENS,
+                kv_heads,
+                head_dim: dim,
+            };
             let cache = filled_cache(&self.device, geometry);
             let q: Vec<f32> = (0..requests * fresh * heads * dim).map(|i| (i * 31 % 103) as f32 / 50.0 - 1.0).collect();
             let mut out = vec![0.0; q.len()];
@@ -125,7 +131,8 @@ impl Bench {
             let mut out = vec![0.0; x.len()];
             let name = format!("swiglu [{rows}, 1536]");
             if self.wanted(&name) {
-                let time = measure(|| activation::swiglu(&self.device, &mut out, &x, black_box(&x)).expect("shapes agree"));
+                let time =
+                    measure(|| activation::swiglu(&self.device, &mut out, &x, black_box(&x)).expect("shapes agree"));
                 time.print(&name, x.len() as f64, (x.len() * 12) as f64);
             }
             let name = format!("gelu [{rows}, 1536]");
@@ -136,8 +143,9 @@ impl Bench {
             let name = format!("rms_norm [{rows}, 1536]");
             if self.wanted(&name) {
                 let weight = vec![1.0; 1536];
-                let time =
-                    measure(|| norm::rms_norm(&self.device, &mut out, black_box(&x), &weight, 1e-5).expect("shapes agree"));
+                let time = measure(|| {
+                    norm::rms_norm(&self.device, &mut out, black_box(&x), &weight, 1e-5).expect("shapes agree")
+                });
                 time.print(&name, 3.0 * x.len() as f64, (x.len() * 8) as f64);
             }
         }
@@ -148,8 +156,17 @@ impl Bench {
     }
 }
 
-/// Bytes that are valid blocks with small finite factors.
+/// Weights about one, or bytes that are valid blocks with small finite factors.
 fn random_matrix(format: Format, n: usize, k: usize) -> Matrix {
+    if format.block_values() == 1 {
+        let value = |i: usize| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 504.0 - 1.0;
+        let bytes: Vec<u8> = match format {
+            Format::F32 => (0..n * k).flat_map(|i| value(i).to_le_bytes()).collect(),
+            Format::F16 => (0..n * k).flat_map(|i| half::f16::from_f32(value(i)).to_le_bytes()).collect(),
+            _ => (0..n * k).flat_map(|i| half::bf16::from_f32(value(i)).to_le_bytes()).collect(),
+        };
+        return Matrix::from_bytes(format, n, k, &bytes).expect("the size is computed from the shape");
+    }
     let size = n * (k / format.block_values()) * format.block_bytes();
     let mut bytes: Vec<u8> = (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     // A high byte of an f16 or f32 below 0x3c keeps any factor small, wherever the block holds it.
@@ -160,7 +177,8 @@ fn random_matrix(format: Format, n: usize, k: usize) -> Matrix {
 fn filled_cache(device: &Device, geometry: KvGeometry) -> KvCache {
     let mut cache = KvCache::new(device, geometry).expect("extents are positive");
     let tokens = geometry.blocks * BLOCK_TOKENS;
-    let values: Vec<f32> = (0..tokens * geometry.kv_heads * geometry.head_dim).map(|i| (i * 29 % 97) as f32 / 48.0 - 1.0).collect();
+    let values: Vec<f32> =
+        (0..tokens * geometry.kv_heads * geometry.head_dim).map(|i| (i * 29 % 97) as f32 / 48.0 - 1.0).collect();
     let tables: Vec<u32> = (0..geometry.blocks as u32).collect();
     let whole = [Segment { query_start: 0, query_len: tokens, context_len: 0, table: 0..tables.len() }];
     for layer in 0..geometry.layers {

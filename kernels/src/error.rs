@@ -19,7 +19,9 @@ pub enum Error {
     #[error("{op}: {operand} {index} is out of range, there are {limit}")]
     Index { op: &'static str, operand: &'static str, index: usize, limit: usize },
     /// The rows of a weight matrix do not fill whole blocks of its storage format.
-    #[error("matrix [{rows}, {columns}] cannot be stored as {format:?}: its rows are cut into blocks of {block} values")]
+    #[error(
+        "matrix [{rows}, {columns}] cannot be stored as {format:?}: its rows are cut into blocks of {block} values"
+    )]
     Blocks { format: Format, rows: usize, columns: usize, block: usize },
     /// The processor cannot run the instruction set asked for.
     #[error("instruction set {asked} is not available on this processor (best available: {best})")]

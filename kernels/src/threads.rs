@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
-/// About a tenth of a millisecond on a processor whose `pause` takes 40 ns.
-const SPINS_BEFORE_SLEEP: u32 = 2_000;
+/// About 30 µs on a processor whose `pause` takes 50 ns: longer than the gap between two operations of a step, short
+/// enough that a worker has not used up its time slice when other programs want the processor.
+const SPINS_BEFORE_SLEEP: u32 = 600;
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 

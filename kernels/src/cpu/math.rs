@@ -75,3 +75,98 @@ pub(super) fn store_part<V: Vector>(v: V, out: &mut [f32], values: V::Floats) {
     out.copy_from_slice(&lanes[..count]);
 }
 
+#[cfg(test)]
+mod tests {
+    use super::super::vector::kernel;
+    use super::*;
+    use crate::InstructionSet;
+
+    kernel! {
+        fn exp_of<V>(v, x: &[f32; LANES]) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            v.store(&mut out, exp(v, v.load(x)));
+            out
+        }
+    }
+
+    kernel! {
+        fn erf_of<V>(v, x: &[f32; LANES]) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            v.store(&mut out, erf(v, v.load(x)));
+            out
+        }
+    }
+
+    fn sets() -> impl Iterator<Item = InstructionSet> {
+        InstructionSet::ALL.into_iter().filter(|set| set.is_available())
+    }
+
+    /// About `count` numbers spread evenly over a range.
+    fn spread(low: f32, high: f32, count: usize) -> Vec<[f32; LANES]> {
+        let step = (f64::from(high) - f64::from(low)) / count as f64;
+        let value = |index: usize| (f64::from(low) + step * index as f64) as f32;
+        (0..count / LANES).map(|chunk| std::array::from_fn(|lane| value(chunk * LANES + lane))).collect()
+    }
+
+    fn units_in_the_last_place(found: f32, exact: f64) -> f64 {
+        let nearest = exact as f32;
+        let unit = f64::from(f32::from_bits(nearest.to_bits() + 1)) - f64::from(nearest);
+        (f64::from(found) - exact).abs() / unit
+    }
+
+    #[test]
+    fn exp_is_within_two_units_and_the_same_everywhere() {
+        for x in spread(-87.3, 88.3, 400_000) {
+            let found = exp_of(InstructionSet::best(), &x);
+            for (x, found) in x.iter().zip(found) {
+                let error = units_in_the_last_place(found, f64::from(*x).exp());
+                assert!(error <= 2.0, "exp({x}) is {found}, {error} units off");
+            }
+        }
+        for x in spread(-100.0, 100.0, 20_000) {
+            let expected = exp_of(InstructionSet::Scalar, &x).map(f32::to_bits);
+            assert!(sets().all(|set| exp_of(set, &x).map(f32::to_bits) == expected));
+        }
+    }
+
+    #[test]
+    fn exp_at_the_ends() {
+        let x = [f32::NEG_INFINITY, -1e30, -200.0, 0.0, 200.0, f32::INFINITY, f32::NAN, -0.0];
+        let x = std::array::from_fn(|lane| x[lane % 8]);
+        for set in sets() {
+            let found = exp_of(set, &x);
+            assert_eq!(found[..6], [0.0, 0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY]);
+            assert!(found[6].is_nan());
+            assert_eq!(found[7], 1.0);
+        }
+    }
+
+    /// Values of Python's `math.erf`.
+    #[test]
+    fn erf_meets_known_values() {
+        let known = [
+            (0.1, 0.112_462_916_018_284_89),
+            (0.5, 0.520_499_877_813_046_5),
+            (0.9, 0.796_908_212_422_832_2),
+            (1.0, 0.842_700_792_949_714_9),
+            (1.5, 0.966_105_146_475_310_8),
+            (2.5, 0.999_593_047_982_555_1),
+            (3.5, 0.999_999_256_901_627_7),
+            (5.0, 0.999_999_999_998_462_5),
+        ];
+        let x = std::array::from_fn(|lane| if lane < 8 { known[lane].0 } else { -known[lane - 8].0 });
+        for set in sets() {
+            for (lane, found) in erf_of(set, &x).into_iter().enumerate() {
+                let exact = if lane < 8 { known[lane].1 } else { known[lane - 8].1 };
+                // x itself is rounded to f32, which moves erf by up to another unit.
+                assert!(units_in_the_last_place(found.abs(), exact) <= 3.0, "erf({}) is {found}", x[lane]);
+                assert_eq!(found.is_sign_negative(), lane >= 8);
+            }
+            assert!(erf_of(set, &[f32::NAN; LANES])[0].is_nan());
+        }
+        for x in spread(-6.0, 6.0, 20_000) {
+            let expected = erf_of(InstructionSet::Scalar, &x).map(f32::to_bits);
+            assert!(sets().all(|set| erf_of(set, &x).map(f32::to_bits) == expected));
+        }
+    }
+}

@@ -34,14 +34,7 @@ pub(crate) fn rms_norm_in_place(cpu: &Cpu, x: &mut [f32], weight: &[f32], eps: f
     });
 }
 
-pub(crate) fn rms_norm_residual(
-    cpu: &Cpu,
-    residual: &mut [f32],
-    out: &mut [f32],
-    x: &[f32],
-    weight: &[f32],
-    eps: f32,
-) {
+pub(crate) fn rms_norm_residual(cpu: &Cpu, residual: &mut [f32], out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
     let width = weight.len();
     let (residual, out) = (Parts::new(residual), Parts::new(out));
     cpu.run_rows(x.len() / width, width, |rows| {
@@ -69,14 +62,7 @@ pub(crate) fn layer_norm(cpu: &Cpu, out: &mut [f32], x: &[f32], weight: &[f32], 
     });
 }
 
-pub(crate) fn layer_norm_residual(
-    cpu: &Cpu,
-    residual: &mut [f32],
-    x: &[f32],
-    weight: &[f32],
-    bias: &[f32],
-    eps: f32,
-) {
+pub(crate) fn layer_norm_residual(cpu: &Cpu, residual: &mut [f32], x: &[f32], weight: &[f32], bias: &[f32], eps: f32) {
     let width = weight.len();
     let residual = Parts::new(residual);
     cpu.run_rows(x.len() / width, width, |rows| {

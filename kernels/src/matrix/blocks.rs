@@ -145,10 +145,7 @@ fn set_pair(group: &mut Group, bytes: &[u8], index: usize) {
     let (scale, minimum) = if index < 4 {
         (pairs[index] & 63, pairs[index + 4] & 63)
     } else {
-        (
-            pairs[index + 4] & 15 | pairs[index - 4] >> 6 << 4,
-            pairs[index + 4] >> 4 | pairs[index] >> 6 << 4,
-        )
+        (pairs[index + 4] & 15 | pairs[index - 4] >> 6 << 4, pairs[index + 4] >> 4 | pairs[index] >> 6 << 4)
     };
     group.scale = [float(bytes, 0) * f32::from(scale); 2];
     group.minimum = [-(float(bytes, 2) * f32::from(minimum)); 2];

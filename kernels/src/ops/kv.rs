@@ -79,7 +79,11 @@ pub(super) fn check_segments(
         };
         let needed = segment.total_len().div_ceil(BLOCK_TOKENS);
         if table.len() < needed {
-            return problem(format!("{} tokens need {needed} blocks, its table has {}", segment.total_len(), table.len()));
+            return problem(format!(
+                "{} tokens need {needed} blocks, its table has {}",
+                segment.total_len(),
+                table.len()
+            ));
         }
         if let Some(block) = table[..needed].iter().find(|block| **block as usize >= geometry.blocks) {
             return Err(Error::Index { op, operand: "block", index: *block as usize, limit: geometry.blocks });

@@ -70,14 +70,7 @@ pub fn rms_norm_residual(
 ///
 /// # Errors
 /// A wrong length.
-pub fn layer_norm(
-    device: &Device,
-    out: &mut [f32],
-    x: &[f32],
-    weight: &[f32],
-    bias: &[f32],
-    eps: f32,
-) -> Result<()> {
+pub fn layer_norm(device: &Device, out: &mut [f32], x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Result<()> {
     let op = "layer_norm";
     check(op, x.len(), weight)?;
     check_length(op, "out", out.len(), &[("x", x.len())])?;

@@ -77,6 +77,9 @@ pub fn rope(
     style: RopeStyle,
 ) -> Result<()> {
     let op = "rope";
+    if x.is_empty() && positions.is_empty() {
+        return Ok(());
+    }
     let head_dim = check_rows(op, "x", x.len(), positions.len() * heads)?;
     if head_dim < 2 * table.pairs() {
         let problem = format!("heads of {head_dim} values cannot hold {} rotated pairs", table.pairs());

@@ -100,7 +100,8 @@ pub(crate) fn paged(
                 let mut total = Rows::resized(&mut work.total, tile.rows(), shape.head_dim);
                 for split in 0..splits {
                     // SAFETY: this part belongs to this pair; the tasks that wrote it have ended.
-                    let part = unsafe { parts.take((pair * splits + split) * size..(pair * splits + split + 1) * size) };
+                    let part =
+                        unsafe { parts.take((pair * splits + split) * size..(pair * splits + split + 1) * size) };
                     let part = Rows::of(part, tile.rows(), shape.head_dim);
                     tile.merge(cpu, &mut total, &part, split);
                 }

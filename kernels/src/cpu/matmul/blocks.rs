@@ -41,21 +41,13 @@ kernel! {
             for rows in panels(rows) {
                 let panel = x.panel(rows.clone());
                 match rows.len() {
-                    8 => write(v, out, rows.start, tile, multiply_panel::<V, 8, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
-                    4 => write(v, out, rows.start, tile, multiply_panel::<V, 4, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
-                    2 => write(v, out, rows.start, tile, multiply_panel::<V, 2, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
-                    _ => write(v, out, rows.start, tile, multiply_panel::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, &weights, panel)),
+                    8 => multiply_panel::<V, 8, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    4 => multiply_panel::<V, 4, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    2 => multiply_panel::<V, 2, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    _ => multiply_panel::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
                 }
             }
         }
-    }
-}
-
-#[inline(always)]
-fn write<V: Vector, const R: usize>(v: V, out: &Output<'_>, first: usize, tile: usize, sums: [V::Floats; R]) {
-    for (row, sums) in sums.into_iter().enumerate() {
-        // SAFETY: the tile is this task's.
-        unsafe { out.write(v, first + row, tile, sums) };
     }
 }
 
@@ -113,11 +105,22 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
 }
 
 #[inline(always)]
-fn multiply_panel<V: Vector, const R: usize, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+#[allow(clippy::needless_range_loop)] // rows index several arrays that must stay in registers
+fn multiply_panel<
+    V: Vector,
+    const R: usize,
+    const BITS: usize,
+    const HALVES: usize,
+    const MINIMA: usize,
+    const WIDTH: usize,
+>(
     v: V,
+    out: &Output<'_>,
+    first: usize,
+    tile: usize,
     w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
     x: Panel<'_>,
-) -> [V::Floats; R] {
+) {
     let levels = x.levels.chunks_exact(R * 32);
     let (starts, factors) = (x.starts.chunks_exact(HALVES * R), x.factors.chunks_exact(HALVES * R));
     let x_groups = levels.zip(x.scales.chunks_exact(R)).zip(starts).zip(factors);
@@ -146,5 +149,8 @@ fn multiply_panel<V: Vector, const R: usize, const BITS: usize, const HALVES: us
             }
         }
     }
-    sums
+    for row in 0..R {
+        // SAFETY: the tile is this task's.
+        unsafe { out.write(v, first + row, tile, sums[row]) };
+    }
 }

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use super::Cpu;
 use super::vector::{LANES, Vector};
+use crate::device::InstructionSet;
 use crate::matrix::{Matrix, Storage, TILE_ROWS};
 use crate::threads::Parts;
 use quantize::Activations;
@@ -27,41 +28,92 @@ thread_local! {
     static ACTIVATIONS: RefCell<Activations> = RefCell::default();
 }
 
-pub(crate) fn linear(cpu: &Cpu, out: &mut [f32], x: &[f32], w: &Matrix, bias: Option<&[f32]>) {
-    let rows = x.len() / w.columns();
-    let output = Output { values: Parts::new(out), width: w.rows(), bias };
-    let each_tiles = |task: &(dyn Fn(Range<usize>) + Sync)| run_tiles(cpu, rows, w, task);
-    match w.storage() {
-        Storage::F32(panels) => each_tiles(&|tiles| plain::multiply_f32(cpu.instruction_set, &output, x, panels, tiles)),
-        Storage::F16(panels) => each_tiles(&|tiles| plain::multiply_f16(cpu.instruction_set, &output, x, panels, tiles)),
-        Storage::BF16(panels) => each_tiles(&|tiles| plain::multiply_bf16(cpu.instruction_set, &output, x, panels, tiles)),
-        Storage::Blocks(blocks) => ACTIVATIONS.with_borrow_mut(|activations| {
-            activations.quantize(cpu, x, blocks);
-            let activations = &*activations;
-            each_tiles(&|tiles| blocks::multiply(cpu.instruction_set, &output, rows, activations, blocks, tiles));
-        }),
+/// One weight matrix and where its products go.
+pub(crate) struct Product<'a> {
+    pub(crate) out: &'a mut [f32],
+    pub(crate) w: &'a Matrix,
+    pub(crate) bias: Option<&'a [f32]>,
+}
+
+/// Multiplies the same rows by each matrix. All matrices have the columns of `x`.
+pub(crate) fn linear(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32]) {
+    let mut rest = products;
+    while let Some(first) = rest.first() {
+        let same = rest.iter().take_while(|product| alike(product.w, first.w)).count();
+        let (group, others) = rest.split_at_mut(same);
+        linear_group(cpu, group, x);
+        rest = others;
     }
 }
 
-/// Cuts the tiles of `w` into tasks.
-fn run_tiles(cpu: &Cpu, rows: usize, w: &Matrix, task: &(dyn Fn(Range<usize>) + Sync)) {
-    let tiles = w.rows().div_ceil(TILE_ROWS);
-    let products_a_tile = (rows * w.columns() * TILE_ROWS).max(1);
-    let tasks = (tiles * products_a_tile / PRODUCTS_A_TASK).clamp(1, cpu.threads() * TASKS_A_THREAD);
-    let tiles_a_task = tiles.div_ceil(tasks).next_multiple_of(plain::TILES);
-    cpu.run(tiles.div_ceil(tiles_a_task), |index| {
-        task(index * tiles_a_task..tiles.min((index + 1) * tiles_a_task));
+/// Whether two matrices read the same form of activations.
+fn alike(a: &Matrix, b: &Matrix) -> bool {
+    match (a.storage(), b.storage()) {
+        (Storage::Blocks(a), Storage::Blocks(b)) => (a.zero, a.halves) == (b.zero, b.halves),
+        (Storage::Blocks(_), _) | (_, Storage::Blocks(_)) => false,
+        _ => true,
+    }
+}
+
+/// One run of tasks over the tiles of all matrices, so that threads meet once.
+fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32]) {
+    let outputs: Vec<Output<'_>> = products.iter_mut().map(Output::new).collect();
+    let (rows, k) = (x.len() / outputs[0].w.columns(), outputs[0].w.columns());
+    ACTIVATIONS.with_borrow_mut(|activations| {
+        if let Storage::Blocks(blocks) = outputs[0].w.storage() {
+            activations.quantize(cpu, x, blocks);
+        }
+        let activations = &*activations;
+        let tiles: usize = outputs.iter().map(Output::tiles).sum();
+        let tasks = (tiles * rows * k * TILE_ROWS / PRODUCTS_A_TASK).clamp(1, cpu.threads() * TASKS_A_THREAD);
+        let tiles_a_task = tiles.div_ceil(tasks).next_multiple_of(plain::TILES);
+        cpu.run(tiles.div_ceil(tiles_a_task), |task| {
+            let mut range = task * tiles_a_task..tiles.min((task + 1) * tiles_a_task);
+            for output in outputs.iter() {
+                let count = output.tiles();
+                let part = range.start.min(count)..range.end.min(count);
+                if !part.is_empty() {
+                    multiply_tiles(cpu.instruction_set, output, rows, x, activations, part);
+                }
+                range = range.start.saturating_sub(count)..range.end.saturating_sub(count);
+            }
+        });
     });
+}
+
+fn multiply_tiles(
+    instruction_set: InstructionSet,
+    out: &Output<'_>,
+    rows: usize,
+    x: &[f32],
+    activations: &Activations,
+    tiles: Range<usize>,
+) {
+    match out.w.storage() {
+        Storage::F32(panels) => plain::multiply_f32(instruction_set, out, x, panels, tiles),
+        Storage::F16(panels) => plain::multiply_f16(instruction_set, out, x, panels, tiles),
+        Storage::BF16(panels) => plain::multiply_bf16(instruction_set, out, x, panels, tiles),
+        Storage::Blocks(blocks) => blocks::multiply(instruction_set, out, rows, activations, blocks, tiles),
+    }
 }
 
 /// The result `[rows][width]`, of which each task writes the columns of its tiles.
 struct Output<'a> {
     values: Parts<'a, f32>,
+    w: &'a Matrix,
     width: usize,
     bias: Option<&'a [f32]>,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
+    fn new(product: &'a mut Product<'_>) -> Self {
+        Self { values: Parts::new(product.out), w: product.w, width: product.w.rows(), bias: product.bias }
+    }
+
+    fn tiles(&self) -> usize {
+        self.width.div_ceil(TILE_ROWS)
+    }
+
     /// Writes one tile of one row, bias added.
     ///
     /// # Safety

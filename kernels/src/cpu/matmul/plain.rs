@@ -76,6 +76,7 @@ fn multiply<V: Vector, W: Weight>(v: V, out: &Output<'_>, x: &[f32], w: &Panels<
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows index several arrays that must stay in registers
 fn multiply_panel<V: Vector, W: Weight, const R: usize, const C: usize>(
     v: V,
     out: &Output<'_>,
@@ -98,10 +99,10 @@ fn multiply_panel<V: Vector, W: Weight, const R: usize, const C: usize>(
             }
         }
     }
-    for (row, sums) in sums.into_iter().enumerate() {
-        for (column, sums) in sums.into_iter().enumerate() {
+    for row in 0..R {
+        for column in 0..C {
             // SAFETY: the tiles are this task's.
-            unsafe { out.write(v, rows.start + row, tile + column, sums) };
+            unsafe { out.write(v, rows.start + row, tile + column, sums[row][column]) };
         }
     }
 }

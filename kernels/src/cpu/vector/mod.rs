@@ -46,13 +46,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
     /// `c − a · b`, rounded once.
     fn negate_multiply_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// `then` in lanes where `a < b`, else (also for NaN) `otherwise`.
-    fn select_less(
-        self,
-        a: Self::Floats,
-        b: Self::Floats,
-        then: Self::Floats,
-        otherwise: Self::Floats,
-    ) -> Self::Floats;
+    fn select_less(self, a: Self::Floats, b: Self::Floats, then: Self::Floats, otherwise: Self::Floats)
+    -> Self::Floats;
     /// `a` without its sign.
     fn absolute(self, a: Self::Floats) -> Self::Floats;
     /// The magnitude of `a` with the sign of `sign`.
@@ -63,7 +58,7 @@ pub(crate) trait Vector: Copy + Send + Sync {
     fn power_of_two(self, n: Self::Floats) -> Self::Floats;
     /// Sum over lanes as a tree: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
     fn sum(self, a: Self::Floats) -> f32;
-    /// Largest lane, as a tree of [`Vector::maximum`].
+    /// Largest lane of numbers that are not NaN.
     fn largest(self, a: Self::Floats) -> f32;
 
     /// The largest magnitude in either vector, compared as bits: infinity above all numbers, NaN above infinity.
@@ -79,6 +74,7 @@ pub(crate) trait Vector: Copy + Send + Sync {
     /// In each lane `sum + Σ_{j<4} weights[j] · activations[j]`, unsigned by signed bytes, exact.
     fn dot(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers;
     /// As [`Vector::dot`] for weights below 128: cheaper where 8-bit products are summed in 16 bits.
+    #[inline(always)]
     fn dot_small(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
         self.dot(sum, weights, activations)
     }

@@ -28,7 +28,12 @@ macro_rules! with_token {
 impl Avx2 {
     /// 8 + 8 lanes combined, then halves of the rest, down to one lane.
     #[inline(always)]
-    fn tree(self, a: [__m256; 2], wide: impl Fn(__m256, __m256) -> __m256, narrow: impl Fn(__m128, __m128) -> __m128) -> f32 {
+    fn tree(
+        self,
+        a: [__m256; 2],
+        wide: impl Fn(__m256, __m256) -> __m256,
+        narrow: impl Fn(__m128, __m128) -> __m128,
+    ) -> f32 {
         with_token!({
             let eight = wide(a[0], a[1]);
             let four = narrow(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
@@ -78,10 +83,7 @@ impl Vector for Avx2 {
         with_token!({
             let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().cast()));
             let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(values.as_ptr().add(8).cast()));
-            [
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
-            ]
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high))]
         })
     }
     #[inline(always)]
@@ -148,10 +150,7 @@ impl Vector for Avx2 {
             let bias = _mm256_set1_epi32(127);
             let low = _mm256_add_epi32(_mm256_cvttps_epi32(n[0]), bias);
             let high = _mm256_add_epi32(_mm256_cvttps_epi32(n[1]), bias);
-            [
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high)),
-            ]
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high))]
         })
     }
     #[inline(always)]
@@ -199,10 +198,7 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes {
-        with_token!([
-            _mm256_loadu_si256(bytes.as_ptr().cast()),
-            _mm256_loadu_si256(bytes.as_ptr().add(32).cast()),
-        ])
+        with_token!([_mm256_loadu_si256(bytes.as_ptr().cast()), _mm256_loadu_si256(bytes.as_ptr().add(32).cast()),])
     }
     #[inline(always)]
     fn load_nibbles(self, bytes: &[u8; 64]) -> (Self::Bytes, Self::Bytes) {
@@ -231,8 +227,7 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers {
-        let activations =
-            with_token!(_mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8))));
+        let activations = with_token!(_mm256_set1_epi32(i32::from_le_bytes(activations.map(|value| value as u8))));
         [self.pairs(sum[0], weights[0], activations), self.pairs(sum[1], weights[1], activations)]
     }
 }

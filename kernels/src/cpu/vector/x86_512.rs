@@ -28,7 +28,12 @@ macro_rules! with_token {
 impl Avx512 {
     /// 8 + 8 lanes combined, then halves of the rest, down to one lane.
     #[inline(always)]
-    fn tree(self, a: __m512, wide: impl Fn(__m256, __m256) -> __m256, narrow: impl Fn(__m128, __m128) -> __m128) -> f32 {
+    fn tree(
+        self,
+        a: __m512,
+        wide: impl Fn(__m256, __m256) -> __m256,
+        narrow: impl Fn(__m128, __m128) -> __m128,
+    ) -> f32 {
         with_token!({
             let eight = wide(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
             let four = narrow(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
