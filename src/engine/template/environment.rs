@@ -3,6 +3,9 @@
 //! Source: `_cached_compile_jinja_template` in `utils/chat_template_utils.py` of huggingface/transformers: an immutable
 //! sandboxed environment with `trim_blocks` and `lstrip_blocks`, loop controls, a `tojson` that is `json.dumps`,
 //! `raise_exception` and `strftime_now`.
+//!
+//! Known to be missing: the `%` operator on text and `urlencode` (both fail, naming themselves), and comparisons of
+//! unlike kinds, which Python refuses, have an answer here.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
@@ -36,10 +39,14 @@ pub(super) fn environment() -> Environment<'static> {
     });
     environment.set_unknown_method_callback(unknown_method);
     environment.add_filter("tojson", tojson);
+    environment.add_filter("int", int);
+    environment.add_filter("float", float);
     environment.add_test("sequence", is_sequence);
+    environment.add_test("iterable", is_iterable);
+    environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("range", range);
-    environment.add_function("cycler", minijinja_contrib::globals::cycler);
+    environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.to_vec()));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
     environment
 }
@@ -70,9 +77,13 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
+/// Jinja's: whatever Python can iterate over.
+fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || value.kind() == ValueKind::Iterable
+}
+
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-fn tojson(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
-    let (positional, keywords): (&[Value], Kwargs) = minijinja::value::from_args(&arguments)?;
+fn tojson(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<Value, Error> {
     let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
         let given = match positional.get(index) {
             Some(value) => Some(value.clone()),
@@ -80,8 +91,12 @@ fn tojson(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
         };
         Ok(given.filter(|value| !value.is_none() && !value.is_undefined()))
     };
-    let mut style = JsonStyle::default();
-    style.ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|value| value.is_true());
+    let flag = |value: Option<Value>| value.is_some_and(|value| value.is_true());
+    let mut style = JsonStyle {
+        ensure_ascii: flag(argument(0, "ensure_ascii")?),
+        sort_keys: flag(argument(3, "sort_keys")?),
+        ..JsonStyle::default()
+    };
     if let Some(indent) = argument(1, "indent")? {
         style.indent = Some(match indent.as_str() {
             Some(text) => text.to_string(),
@@ -95,9 +110,40 @@ fn tojson(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
         })?;
         (style.item_separator, style.key_separator) = (item.to_string(), key.to_string());
     }
-    style.sort_keys = argument(3, "sort_keys")?.is_some_and(|value| value.is_true());
     keywords.assert_all_used()?;
     dumps(value, &style).map(Value::from)
+}
+
+/// Jinja's `int(default=0, base=10)`: text is read as an integer, else as a float cut to one; what is no number gives
+/// the default.
+fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
+    let number = match value.as_str() {
+        Some(text) => {
+            let digits = text.trim().replace('_', "");
+            let integer = i64::from_str_radix(&digits, base.unwrap_or(10).clamp(2, 36)).ok();
+            integer.or_else(|| digits.parse::<f64>().ok().filter(|float| float.is_finite()).map(|float| float as i64))
+        }
+        None if value.is_integer() => return value.clone(),
+        None => number_of(value).filter(|float| float.is_finite()).map(|float| float as i64),
+    };
+    number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0))
+}
+
+/// Jinja's `float(default=0.0)`.
+fn float(value: &Value, default: Option<Value>) -> Value {
+    let number = match value.as_str() {
+        Some(text) => text.trim().replace('_', "").parse::<f64>().ok(),
+        None => number_of(value),
+    };
+    number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0))
+}
+
+fn number_of(value: &Value) -> Option<f64> {
+    match value.kind() {
+        ValueKind::Number => f64::try_from(value.clone()).ok(),
+        ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
+        _ => None,
+    }
 }
 
 /// Python's `range`, at most [`MAX_RANGE`] long.

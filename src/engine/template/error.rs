@@ -108,6 +108,7 @@ fn fault_of(error: &minijinja::Error) -> TemplateFault {
     match error.kind() {
         ErrorKind::OutOfFuel => TemplateFault::Limit,
         _ if detail.contains("recursion limit") => TemplateFault::Limit,
+        _ if detail.contains("types undefined") || detail.ends_with("and undefined") => TemplateFault::Undefined,
         ErrorKind::SyntaxError | ErrorKind::BadEscape | ErrorKind::UnknownFilter | ErrorKind::UnknownTest => {
             TemplateFault::Syntax
         }

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use lifelong_models::Checkpoint;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PostProcessor, Token};
 
@@ -26,6 +27,15 @@ struct Declared {
 }
 
 impl Tokenizer {
+    /// The tokenizer of an opened model whose small files lie in `folder`; see [`load`](Tokenizer::load).
+    ///
+    /// # Errors
+    /// As [`load`](Tokenizer::load).
+    pub fn from_checkpoint(checkpoint: &Checkpoint, folder: &Path) -> Result<Self, TokenizerError> {
+        let gguf = checkpoint.gguf().map(GgufVocabulary::read).transpose()?.flatten();
+        Tokenizer::load(gguf.as_ref(), folder)
+    }
+
     /// The tokenizer of a model: the `tokenizer.json` in `folder` where there is one, else the GGUF metadata. Where both
     /// exist they must agree on every id.
     ///
@@ -236,4 +246,134 @@ fn around_text(library: &tokenizers::Tokenizer) -> tokenizers::Result<(Vec<u32>,
     let ids = processed.get_ids();
     let at = ids.iter().position(|id| *id == PROBE).ok_or("the post-processor drops the text")?;
     Ok((ids[..at].to_vec(), ids[at + 1..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::tokenizer::Specials;
+
+    /// A tokenizer.json of whole words, with the fixed padding and truncation that published files carry.
+    fn words() -> Value {
+        let special = |id: u32, text: &str| {
+            json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+                   "normalized": false, "special": true})
+        };
+        json!({
+            "version": "1.0",
+            "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
+            "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+                        "pad_type_id": 0, "pad_token": "[PAD]"},
+            "added_tokens": [special(0, "[PAD]"), special(1, "[CLS]"), special(2, "[SEP]")],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100,
+                      "vocab": {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "a": 4, "b": 5}},
+        })
+    }
+
+    fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, value) in files {
+            std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn padding_and_truncation_of_the_file_are_reset() {
+        let tokenizer = Tokenizer::from_bytes(words().to_string().as_bytes()).unwrap();
+        assert_eq!(tokenizer.encode_document("a b a b a", Specials::Literal), [1, 4, 5, 4, 5, 4, 2]);
+        assert_eq!(tokenizer.encode_prompt("a", Specials::Literal), [1, 4]);
+        assert_eq!(tokenizer.encode("a", Specials::Literal), [4]);
+    }
+
+    #[test]
+    fn special_tokens_come_from_the_files_beside() {
+        let folder = folder(&[
+            ("tokenizer.json", words()),
+            ("tokenizer_config.json", json!({"eos_token": {"content": "[SEP]"}, "bos_token": null})),
+            ("special_tokens_map.json", json!({"bos_token": "[CLS]", "pad_token": "[PAD]", "eos_token": "[PAD]"})),
+            ("generation_config.json", json!({"eos_token_id": [5, 4]})),
+            ("config.json", json!({"eos_token_id": 0})),
+        ]);
+        let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+        assert_eq!((tokenizer.bos_id(), tokenizer.eos_id(), tokenizer.padding_id()), (Some(1), Some(2), Some(0)));
+        assert_eq!(tokenizer.eos_ids(), [2, 4, 5]);
+    }
+
+    #[test]
+    fn merge_dropout_is_reset() {
+        let mut file = words();
+        file["model"] = json!({"type": "BPE", "dropout": 0.9, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4, "ab": 5}, "merges": ["a b"]});
+        let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+        assert!((0..50).all(|_| tokenizer.encode("ab", Specials::Literal) == [5]));
+    }
+
+    #[test]
+    fn a_model_that_cannot_encode_everything_is_refused() {
+        let mut file = words();
+        file["model"]["unk_token"] = json!("[GONE]");
+        let error = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("outside the vocabulary"), "{error}");
+        file = words();
+        file["decoder"] = json!({"type": "CTC", "pad_token": "[PAD]", "word_delimiter_token": "|", "cleanup": true});
+        let error = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("CTC"), "{error}");
+    }
+
+    #[test]
+    fn file_and_gguf_must_agree_on_every_id() {
+        let folder = folder(&[("tokenizer.json", words())]);
+        let tokens: Vec<String> = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "a", "b", "[PAD6]"].map(String::from).to_vec();
+        let mut gguf = GgufVocabulary {
+            model: "bert".to_string(),
+            token_types: vec![3, 3, 3, 3, 1, 1, 5],
+            tokens,
+            ..GgufVocabulary::default()
+        };
+        assert!(Tokenizer::load(Some(&gguf), folder.path()).is_ok(), "unused tokens fill the embedding up");
+        gguf.tokens[4] = "z".to_string();
+        let error = Tokenizer::load(Some(&gguf), folder.path()).unwrap_err();
+        assert_eq!(
+            error,
+            TokenizerError::Disagree {
+                count: 1,
+                total: 7,
+                id: 4,
+                file: "\"a\"".to_string(),
+                gguf: "\"z\"".to_string()
+            }
+        );
+    }
+
+    #[test]
+    fn nothing_to_load_from_is_said() {
+        let folder = folder(&[]);
+        let error = Tokenizer::load(None, folder.path()).unwrap_err().to_string();
+        assert!(error.contains("expected tokenizer.json"), "{error}");
+    }
+
+    #[test]
+    fn the_digest_follows_what_changes_ids() {
+        let digest = |file: &Value| Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap().digest();
+        let file = words();
+        assert_eq!(digest(&file), digest(&file));
+        let mut other = words();
+        other["model"]["vocab"]["c"] = json!(6);
+        assert_ne!(digest(&file), digest(&other));
+        let mut other = words();
+        other["post_processor"] = Value::Null;
+        assert_ne!(digest(&file), digest(&other));
+        let mut padded = words();
+        padded["padding"] = Value::Null;
+        assert_eq!(digest(&file), digest(&padded), "padding is reset");
+    }
 }

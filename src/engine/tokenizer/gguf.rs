@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use lifelong_models::gguf::{FromValue, Header};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NFC, Prepend, Replace, Sequence as Normalizers};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -65,6 +66,33 @@ pub(super) struct Rebuilt {
 }
 
 impl GgufVocabulary {
+    /// Reads the metadata of a GGUF file; `None` when it carries no tokenizer.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Vocabulary`] with the key, for a value of the wrong type.
+    pub fn read(header: &Header) -> Result<Option<Self>, TokenizerError> {
+        let Some(model) = get::<&str>(header, "model")? else { return Ok(None) };
+        let tokens: Vec<&str> = get(header, "tokens")?.unwrap_or_default();
+        let merges: Vec<&str> = get(header, "merges")?.unwrap_or_default();
+        Ok(Some(GgufVocabulary {
+            model: model.to_string(),
+            pre: get::<&str>(header, "pre")?.map(str::to_string),
+            tokens: tokens.into_iter().map(str::to_string).collect(),
+            token_types: get(header, "token_type")?.unwrap_or_default(),
+            merges: merges.into_iter().map(str::to_string).collect(),
+            scores: get(header, "scores")?.unwrap_or_default(),
+            bos: get(header, "bos_token_id")?,
+            eos: get(header, "eos_token_id")?,
+            eot: get(header, "eot_token_id")?,
+            eom: get(header, "eom_token_id")?,
+            unknown: get(header, "unknown_token_id")?,
+            padding: get(header, "padding_token_id")?,
+            add_bos: get(header, "add_bos_token")?,
+            add_eos: get(header, "add_eos_token")?,
+            add_space_prefix: get(header, "add_space_prefix")?,
+        }))
+    }
+
     /// Builds the tokenizer.
     ///
     /// # Errors
@@ -208,8 +236,9 @@ impl GgufVocabulary {
                 help: "put the model's tokenizer.json beside the file",
             });
         }
-        let merges = self.merges_by_score(&vocabulary);
-        let ids: Vocab = self.ids().into_iter().map(|(text, id)| (text.to_string(), id)).collect();
+        let ids = self.ids();
+        let merges = self.merges_by_score(&ids, &vocabulary);
+        let ids: Vocab = ids.into_iter().map(|(text, id)| (text.to_string(), id)).collect();
         let mut builder = BPE::builder().vocab_and_merges(ids, merges).byte_fallback(true).fuse_unk(true);
         if let Some(unknown) = self.unknown {
             builder = builder.unk_token(self.tokens[unknown as usize].clone());
@@ -236,9 +265,8 @@ impl GgufVocabulary {
 
     /// All ways to make a normal piece out of two pieces, best piece first; of one piece, lower ids first. This is how
     /// transformers turns a SentencePiece model into merges (`SentencePieceExtractor` in `convert_slow_tokenizer.py`).
-    fn merges_by_score(&self, vocabulary: &Vocabulary) -> Vec<(String, String)> {
+    fn merges_by_score(&self, ids: &HashMap<&str, u32>, vocabulary: &Vocabulary) -> Vec<(String, String)> {
         let is_piece = |id: u32| vocabulary.get(id).is_some_and(|token| token.kind == TokenKind::Normal);
-        let ids = self.ids();
         let mut merges: Vec<(f32, u32, u32)> = Vec::with_capacity(2 * self.tokens.len());
         for (id, text) in (0u32..).zip(&self.tokens).filter(|(id, _)| is_piece(*id)) {
             let mut ways: Vec<(u32, u32)> = text
@@ -254,6 +282,10 @@ impl GgufVocabulary {
         let text = |id: u32| self.tokens[id as usize].clone();
         merges.into_iter().map(|(_, left, right)| (text(left), text(right))).collect()
     }
+}
+
+fn get<'a, T: FromValue<'a>>(header: &'a Header, key: &str) -> Result<Option<T>, TokenizerError> {
+    header.get(&format!("tokenizer.ggml.{key}")).map_err(broken)
 }
 
 /// SentencePiece's sign for a blank.
@@ -272,4 +304,130 @@ fn word_splitter(pre_tokenizer: &PreTokenizer) -> Result<PreTokenizerWrapper, To
 
 fn broken(error: impl std::fmt::Display) -> TokenizerError {
     TokenizerError::Vocabulary { reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tokenizer::{Specials, Tokenizer};
+
+    fn byte_level(words: &[&str], merges: &[&str]) -> GgufVocabulary {
+        let letters = (0..=255).map(|byte| super::super::pieces::character_of(byte).to_string());
+        let tokens: Vec<String> = ["<s>", "</s>"]
+            .into_iter()
+            .map(String::from)
+            .chain(letters)
+            .chain(words.iter().map(|w| w.to_string()))
+            .collect();
+        GgufVocabulary {
+            model: "gpt2".to_string(),
+            pre: Some("smollm".to_string()),
+            token_types: (0..tokens.len()).map(|id| if id < 2 { 3 } else { 1 }).collect(),
+            tokens,
+            merges: merges.iter().map(|merge| merge.to_string()).collect(),
+            bos: Some(0),
+            eos: Some(1),
+            ..GgufVocabulary::default()
+        }
+    }
+
+    fn refusal(change: impl Fn(&mut GgufVocabulary)) -> String {
+        let mut gguf = byte_level(&["ab"], &["a b"]);
+        change(&mut gguf);
+        Tokenizer::from_gguf(&gguf).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_rebuilt_is_named() {
+        assert!(refusal(|gguf| gguf.model = "rwkv".to_string()).contains("`rwkv`"));
+        assert!(refusal(|gguf| gguf.pre = Some("kimi-k9".to_string())).contains("`kimi-k9`"));
+        assert!(refusal(|gguf| gguf.pre = None).contains("tokenizer.ggml.pre"));
+        assert!(refusal(|gguf| gguf.merges.clear()).contains("tokenizer.ggml.merges"));
+        assert!(refusal(|gguf| gguf.tokens.clear()).contains("tokenizer.ggml.tokens"));
+        assert!(refusal(|gguf| gguf.merges = vec!["ab".to_string()]).contains("merge 0 is \"ab\""));
+        assert!(refusal(|gguf| gguf.merges = vec!["a q?".to_string()]).contains("q?"));
+        assert!(refusal(|gguf| gguf.token_types.truncate(3)).contains("token_type` has 3 entries, expected 259"));
+        assert!(refusal(|gguf| gguf.eos = Some(259)).contains("eos_token_id` is 259, expected below the 259"));
+        assert!(refusal(|gguf| gguf.model = "llama".to_string()).contains("tokenizer.ggml.scores"));
+    }
+
+    #[test]
+    fn bos_and_eos_follow_the_file_then_the_pre_tokenizer() {
+        let mut gguf = byte_level(&["ab"], &["a b"]);
+        let prompt = |gguf: &GgufVocabulary, text: &str| {
+            let tokenizer = Tokenizer::from_gguf(gguf).unwrap();
+            (tokenizer.encode_prompt(text, Specials::Parse), tokenizer.encode_document(text, Specials::Parse))
+        };
+        assert_eq!(prompt(&gguf, "ab"), (vec![258], vec![258]));
+        gguf.pre = Some("llama-bpe".to_string());
+        assert_eq!(prompt(&gguf, "ab"), (vec![0, 258], vec![0, 258]));
+        assert_eq!(prompt(&gguf, "<s>ab"), (vec![0, 258], vec![0, 258]), "not doubled");
+        (gguf.add_bos, gguf.add_eos) = (Some(false), Some(true));
+        assert_eq!(prompt(&gguf, "ab"), (vec![258], vec![258, 1]));
+    }
+
+    #[test]
+    fn token_kinds_decide_what_text_becomes_and_prints() {
+        let mut gguf = byte_level(&["<tool>", "[PAD1]"], &["a b"]);
+        gguf.tokens.push("ab".to_string());
+        gguf.token_types[258] = 4;
+        gguf.token_types[259] = 5;
+        gguf.token_types.push(1);
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        assert_eq!(tokenizer.encode("ab<tool>", Specials::Literal), [260, 258], "user-defined tokens are always found");
+        assert!(!tokenizer.encode("[PAD1]", Specials::Parse).contains(&259), "unused ones never");
+        assert!(!tokenizer.encode("</s>", Specials::Literal).contains(&1), "control ones when asked for");
+        assert_eq!(tokenizer.decode(&[260, 1, 258, 259, 9999]), "ab<tool>[PAD1]");
+        assert_eq!(tokenizer.decode_with_specials(&[260, 1]), "ab</s>");
+    }
+
+    fn sentence_piece() -> GgufVocabulary {
+        let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
+        tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
+        let pieces =
+            [("▁", -10.0), ("a", -11.0), ("b", -12.0), ("▁a", -3.0), ("ab", -1.0), ("▁ab", -2.0), ("</", -0.5)];
+        let types = [vec![2, 3, 3], vec![6; 256], vec![1; pieces.len()]].concat();
+        let scores = std::iter::repeat_n(0.0, 259).chain(pieces.iter().map(|(_, score)| *score)).collect();
+        tokens.extend(pieces.iter().map(|(text, _)| text.to_string()));
+        GgufVocabulary {
+            model: "llama".to_string(),
+            tokens,
+            token_types: types,
+            scores,
+            bos: Some(1),
+            eos: Some(2),
+            unknown: Some(0),
+            ..GgufVocabulary::default()
+        }
+    }
+
+    #[test]
+    fn sentence_piece_merges_the_best_score_first() {
+        let tokenizer = Tokenizer::from_gguf(&sentence_piece()).unwrap();
+        // ▁ab: "ab" (-1) forms before "▁a" (-3), then "▁ab" (-2).
+        assert_eq!(tokenizer.encode("ab", Specials::Parse), [264]);
+        assert_eq!(tokenizer.encode("aab", Specials::Parse), [262, 263]);
+        assert_eq!(tokenizer.encode_prompt("ab ab", Specials::Parse), [1, 264, 264]);
+        assert_eq!(tokenizer.decode(&[1, 264, 264]), "ab ab");
+    }
+
+    #[test]
+    fn sentence_piece_spells_the_unknown_in_bytes() {
+        let tokenizer = Tokenizer::from_gguf(&sentence_piece()).unwrap();
+        let ids = tokenizer.encode("é", Specials::Parse);
+        assert_eq!(ids, [259, 3 + 0xc3, 3 + 0xa9]);
+        assert_eq!(tokenizer.decode(&ids), "é");
+        assert_eq!(tokenizer.decode(&ids[..2]), "", "half a character is no text");
+    }
+
+    #[test]
+    fn no_merge_makes_a_control_token() {
+        let mut gguf = sentence_piece();
+        gguf.tokens.extend(["s", ">", "</s"].map(String::from));
+        gguf.token_types.extend([1; 3]);
+        gguf.scores.extend([-20.0, -21.0, -0.1]);
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        assert_eq!(tokenizer.encode("</s>", Specials::Parse), [2]);
+        assert!(!tokenizer.encode("</s>", Specials::Literal).contains(&2));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A tokenizer comes from a model's `tokenizer.json`, or is rebuilt from the metadata of its GGUF file. Encoding runs the
 //! `tokenizers` library step by step rather than through its `encode`, because two things there must differ by call or by
-//! length: whether special tokens in a text are tokens or just text, and very long white space (see [`long_blank`]).
+//! length: whether special tokens in a text are tokens or just text, and very long white space (`long_blank.rs`).
 //! Decoding is our own, on bytes (see [`DecodeStream`]).
 
 mod end;
