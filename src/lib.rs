@@ -5,13 +5,21 @@
 //! a [`scorer`] grades the attempt, [`store`] keeps it, [`metric`] turns records into numbers and [`report`] draws them.
 //! Which module may import which is written in ARCHITECTURE.md and enforced by `tests/layering.rs`.
 
+pub mod agent;
+pub mod benchmark;
+pub mod cli;
+pub mod config;
+pub mod engine;
+pub mod environment;
+pub mod memory;
+pub mod metric;
+pub mod policy;
 pub mod record;
 pub mod registry;
-pub mod seed;
-
 pub mod reply;
-
-pub mod benchmark;
-pub mod engine;
-pub mod memory;
+pub mod report;
+pub mod run;
+pub mod sandbox;
 pub mod scorer;
+pub mod seed;
+pub mod store;

@@ -42,7 +42,7 @@ impl Bert {
     /// # Errors
     /// As [`BertConfig::from_checkpoint`]; a tensor that is missing, of another shape or type, or that BERT has no use
     /// for.
-    pub fn load(checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
         let config = BertConfig::from_checkpoint(checkpoint)?;
         let prefix = if checkpoint.contains("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
         let mut weights = Weights::new(checkpoint, config.notes.clone());
@@ -51,10 +51,9 @@ impl Bert {
         let embedding = Embedding::load(&mut weights, &name("word_embeddings"), config.vocab, hidden)?;
         let positions = positions(&mut weights, &name, &config)?;
         let norm = LayerNorm::load(&mut weights, &name("LayerNorm"), hidden, layer_norm_epsilon)?;
-        let mut layers = Vec::new();
-        for layer in 0..config.layers {
-            layers.push(Layer::load(&mut weights, &format!("{prefix}encoder.layer.{layer}"), &config)?);
-        }
+        let build =
+            |weights: &mut Weights, layer| Layer::load(weights, &format!("{prefix}encoder.layer.{layer}"), &config);
+        let layers = weights.layers(device.threads(), config.layers, build)?;
         weights.finish(|name| {
             let name = name.strip_prefix(prefix).unwrap_or(name);
             name.starts_with("pooler.") || name.starts_with("cls.") || name == "embeddings.position_ids"

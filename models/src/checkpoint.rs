@@ -36,7 +36,7 @@ enum Description {
     },
 }
 
-/// [`Description`] as borrowed by the configuration readers.
+/// What a model says about itself, borrowed from its [`Checkpoint`].
 #[derive(Debug, Clone, Copy)]
 pub enum Metadata<'a> {
     Gguf(&'a gguf::Header),
@@ -149,7 +149,7 @@ impl Checkpoint {
     fn from_safetensors(path: &Path, folder: &Path, files: Vec<Arc<ModelFile>>) -> Result<Self> {
         let mut tensors: BTreeMap<String, Entry> = BTreeMap::new();
         for (file, mapped) in files.iter().enumerate() {
-            let header = safetensors::read(mapped).map_err(|broken| broken.at(mapped.path()))?;
+            let header = safetensors::Header::read(mapped)?;
             for (name, info) in header.tensors {
                 let safetensors::TensorInfo { shape, kind, range } = info;
                 let entry = Entry { file, range, shape, type_name: kind.name, format: kind.format };

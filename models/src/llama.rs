@@ -98,17 +98,15 @@ impl Llama {
     /// # Errors
     /// As [`LlamaConfig::from_checkpoint`]; a tensor that is missing, of another shape, of a type without a kernel, or
     /// that this architecture has no use for.
-    pub fn load(checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
         let config = LlamaConfig::from_checkpoint(checkpoint)?;
         let names = if checkpoint.gguf().is_some() { GGUF } else { HUGGING_FACE };
         let mut weights = Weights::new(checkpoint, config.notes.clone());
         let embedding = Embedding::load(&mut weights, names.embedding, config.vocab, config.hidden)?;
         let head = Head::load(&mut weights, names.head, config.tying, (names.embedding, &embedding))?;
         let norm = RmsNorm::load(&mut weights, names.norm, config.hidden, config.rms_epsilon)?;
-        let mut layers = Vec::new();
-        for layer in 0..config.layers {
-            layers.push(Layer::load(&mut weights, &names, layer, &config)?);
-        }
+        let build = |weights: &mut Weights, layer| Layer::load(weights, &names, layer, &config);
+        let layers = weights.layers(device.threads(), config.layers, build)?;
         // Angles that the configuration has read already, and a buffer of early Hugging Face checkpoints.
         weights.finish(|name| name == "rope_freqs.weight" || name.ends_with("rotary_emb.inv_freq"))?;
         Ok(Llama {

@@ -41,8 +41,8 @@ impl Entry {
 /// All architectures, in the order of lists.
 #[rustfmt::skip]
 pub static ARCHITECTURES: &[Entry] = &[
-    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(|checkpoint, _| Ok(Box::new(Llama::load(checkpoint)?))) },
-    Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, _| Ok(Box::new(Bert::load(checkpoint)?))) },
+    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(|checkpoint, device| Ok(Box::new(Llama::load(checkpoint, device)?))) },
+    Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, device| Ok(Box::new(Bert::load(checkpoint, device)?))) },
 ];
 
 /// The entry for the architecture that a checkpoint names.

@@ -14,6 +14,7 @@ use lifelong_kernels::Format;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::error::{Broken, Fault};
+use crate::file::ModelFile;
 
 /// As in the reference implementation.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -84,8 +85,17 @@ impl ElementType {
     }
 }
 
-/// Parses and checks the header of a whole file.
-pub(crate) fn read(bytes: &[u8]) -> Result<Header, Broken> {
+impl Header {
+    /// Parses and checks the header of a whole file.
+    ///
+    /// # Errors
+    /// [`crate::Error::Malformed`] with the fault, the tensor or byte offset it was met at, and both numbers.
+    pub fn read(file: &ModelFile) -> crate::Result<Self> {
+        read(file).map_err(|broken| broken.at(file.path()))
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Header, Broken> {
     let json = header_text(bytes)?;
     let data_start = 8 + json.len();
     let RawHeader { metadata, tensors } = serde_json::from_str(json).map_err(|error| {

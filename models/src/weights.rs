@@ -1,6 +1,8 @@
 //! Taking weights out of a checkpoint: shapes checked, every tensor accounted for, bad values noted.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lifelong_kernels::{Format, Matrix};
 
@@ -46,6 +48,55 @@ impl<'a> Weights<'a> {
         if let Some(name) = self.checkpoint.names().find(|known| *known == name) {
             self.taken.insert(name);
         }
+    }
+
+    /// Builds `count` layers on several threads: packing weights is most of the time of loading. The result, and which
+    /// error is reported, do not depend on the threads.
+    pub fn layers<T: Send>(
+        &mut self,
+        threads: usize,
+        count: usize,
+        build: impl Fn(&mut Weights<'a>, usize) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let (next, built) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let checkpoint = self.checkpoint;
+        let work = || {
+            loop {
+                let layer = next.fetch_add(1, Ordering::Relaxed);
+                if layer >= count {
+                    return;
+                }
+                let mut weights = Weights::new(checkpoint, Vec::new());
+                let outcome = build(&mut weights, layer);
+                if outcome.is_err() {
+                    // Lower layers are all taken already; higher ones would only repeat the error.
+                    next.store(count, Ordering::Relaxed);
+                }
+                built.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((layer, outcome, weights));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(count) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut built = built.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        built.sort_by_key(|(layer, ..)| *layer);
+        built
+            .into_iter()
+            .map(|(_, outcome, weights)| {
+                self.absorb(weights);
+                outcome
+            })
+            .collect()
+    }
+
+    fn absorb(&mut self, part: Weights<'a>) {
+        self.taken.extend(part.taken);
+        self.parameters += part.parameters;
+        self.bytes += part.bytes;
+        self.notes.extend(part.notes);
     }
 
     fn take(&mut self, name: &str, shape: &[usize]) -> Result<TensorView<'a>> {

@@ -1,9 +1,14 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod bigcodebench;
+mod data_file;
+mod humaneval;
+mod jsonl;
+
 use std::path::PathBuf;
 
 use crate::record::Task;
-use crate::registry::Registered;
+use crate::registry::{self, Registered};
 
 /// What a run's config says about a benchmark.
 #[derive(Clone, Debug, Default)]
@@ -30,4 +35,12 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] = &[];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl];
+
+/// The benchmark with this name.
+///
+/// # Errors
+/// Lists the known names and the nearest one.
+pub fn find(name: &str) -> Result<&'static dyn Benchmark, registry::UnknownName> {
+    registry::find("benchmark", BENCHMARKS, name)
+}

@@ -2,7 +2,8 @@
 //!
 //! [`hub`] finds a model's files and [`model`] loads them. A [`request`] enters through a [`session`]; `scheduler` packs
 //! rows over the prefix `cache`, `step` runs them, and a completion comes back that is a pure function of weights,
-//! tokens, sampling and seed. [`embed`] does the same for texts and vectors.
+//! tokens, sampling and seed. [`embed`] does the same for texts and vectors. [`generate`] is the narrow face that
+//! policies and agents see.
 
 pub mod embed;
 pub mod error;

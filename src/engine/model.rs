@@ -8,10 +8,11 @@ use lifelong_models::{Checkpoint, Decoder, load_decoder};
 use serde_json::Value;
 
 use super::error::{Error, Result};
+use super::generate::Prompter;
 use super::generation::{TextStream, declared_eos};
 use super::hub::ModelFiles;
-use super::template::{ChatTemplate, TemplateTokens};
-use super::tokenizer::{DecodeStream, Tokenizer};
+use super::template::{ChatMessage, ChatTemplate, RenderOptions, TemplateTokens};
+use super::tokenizer::{DecodeStream, Specials, Tokenizer};
 
 /// A language model with everything needed to talk to it.
 #[derive(Clone)]
@@ -28,6 +29,57 @@ pub struct LoadedModel {
     pub template: Option<ChatTemplate>,
     /// Every token that ends a generation, ascending: the union of what the files declare.
     pub eos: Vec<u32>,
+}
+
+/// What of a language model turns dialogues into tokens: no weights, no device.
+pub struct TextModel {
+    name: String,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+}
+
+/// Loads the tokenizer and the chat template of a language model alone.
+///
+/// # Errors
+/// As [`load`], for these parts.
+pub fn load_text(files: &ModelFiles) -> Result<TextModel> {
+    let fault = |error: &dyn std::fmt::Display| load_error(files, "checkpoint", error);
+    let path = files.checkpoint().map_err(|error| fault(&error))?;
+    let checkpoint = Checkpoint::open(path).map_err(|error| fault(&error))?;
+    let tokenizer = load_tokenizer(files, &checkpoint)?;
+    let template = load_template(files, &checkpoint, &tokenizer)?;
+    Ok(TextModel { name: files.name.clone(), tokenizer, template })
+}
+
+impl Prompter for TextModel {
+    fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
+        let options = RenderOptions::default();
+        Ok(render(&self.name, &self.tokenizer, self.template.as_ref(), messages, &options)?)
+    }
+
+    fn encode(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.encode_prompt(text, Specials::Literal)
+    }
+
+    fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+}
+
+/// The tokens of a dialogue. Control tokens that the template writes are tokens; those written inside a message stay
+/// plain text, so that no task, reply or memory can end a turn.
+pub(super) fn render(
+    name: &str,
+    tokenizer: &Tokenizer,
+    template: Option<&ChatTemplate>,
+    messages: &[ChatMessage],
+    options: &RenderOptions,
+) -> Result<Vec<u32>> {
+    let Some(template) = template else {
+        let reason = format!("model `{name}` has no chat template: it is a base model, give it a plain prompt");
+        return Err(Error::Render { reason });
+    };
+    template.encode(tokenizer, messages, options).map_err(|error| Error::Render { reason: error.to_string() })
 }
 
 /// Loads a language model. Weights are repacked for the device here, once.

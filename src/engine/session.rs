@@ -14,9 +14,9 @@ use lifelong_kernels::{KvCache, KvGeometry};
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
 use super::error::{Error, Result};
-use super::generate::Generate;
+use super::generate::{Generate, Prompter};
 use super::generation::Generation;
-use super::model::LoadedModel;
+use super::model::{LoadedModel, render};
 use super::planner;
 use super::request::{Completion, Piece, Request};
 use super::sampler::Sampler;
@@ -24,7 +24,7 @@ use super::scheduler::{Limits, Scheduler};
 use super::serve::{Message, Submission, serve};
 use super::stats::Stats;
 use super::step::{Buffers, Core, Event, Reply};
-use super::template::{ChatMessage, RenderOptions, TemplateError};
+use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
 
 /// How an engine uses the machine. None of this changes a result.
@@ -174,19 +174,13 @@ impl Session {
         self.shared.model.template.is_some()
     }
 
-    /// The prompt of a dialogue through the model's chat template. Special tokens that the template writes are tokens;
-    /// written inside a message they stay text.
+    /// The prompt of a dialogue through the model's chat template.
     ///
     /// # Errors
     /// [`Error::Render`] when the model has no template or the template refuses the dialogue.
     pub fn render(&self, messages: &[ChatMessage], options: &RenderOptions) -> Result<Vec<u32>> {
         let model = &self.shared.model;
-        let template = model.template.as_ref().ok_or_else(|| {
-            let absent = TemplateError::Absent { model: model.name.clone() };
-            Error::Render { reason: absent.to_string() }
-        })?;
-        let encoded = template.encode(self.tokenizer(), messages, options);
-        encoded.map_err(|error| Error::Render { reason: error.to_string() })
+        render(&model.name, &model.tokenizer, model.template.as_ref(), messages, options)
     }
 
     /// The model's context in tokens.
@@ -352,19 +346,21 @@ fn default_kv_bytes() -> u64 {
     available_kib.map_or(UNKNOWN, |kib| (kib * 1024 / 4).min(MOST))
 }
 
-impl Generate for Session {
+impl Prompter for Session {
     fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
         Ok(Session::render(self, messages, &RenderOptions::default())?)
     }
 
-    fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
-        Ok(self.tokenizer().encode_prompt(text, Specials::Literal))
+    fn encode(&self, text: &str) -> Vec<u32> {
+        self.tokenizer().encode_prompt(text, Specials::Literal)
     }
 
     fn has_template(&self) -> bool {
         Session::has_template(self)
     }
+}
 
+impl Generate for Session {
     fn complete_all(&self, requests: Vec<Request>) -> anyhow::Result<Vec<Completion>> {
         let mut in_order: Vec<Option<Completion>> = vec![None; requests.len()];
         for (index, completion) in Session::complete_all(self, requests) {

@@ -4,11 +4,23 @@
 //! recalls and never learns, so the two must be apart in the type. A new method is one file and one line in
 //! [`MEMORIES`].
 
+mod groups;
+mod none;
+mod rag;
+mod replay;
+mod success;
+
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::embed::Embedder;
 use crate::record::{Experience, TaskView};
-use crate::registry::Registered;
+use crate::registry::{self, Registered};
 
 /// Where recalled text goes in the prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// A text before the question, in the same user turn.
     BeforeQuestion,
@@ -50,6 +62,16 @@ pub trait Embed: Send + Sync {
     fn id(&self) -> String;
 }
 
+impl Embed for Embedder {
+    fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        Ok(Embedder::embed(self, texts)?)
+    }
+
+    fn id(&self) -> String {
+        self.descriptor()
+    }
+}
+
 /// What a memory may use; handed in by each call, never owned.
 pub struct Handles<'a> {
     pub embedder: Option<&'a dyn Embed>,
@@ -71,6 +93,11 @@ pub trait Memory: Send {
     /// # Errors
     /// When the bytes are not a state of this method and configuration.
     fn load(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
+
+    /// Texts that end a reply of an agent with this memory, besides the run's own.
+    fn stop_strings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A registered memory method.
@@ -85,7 +112,28 @@ pub trait MemoryMethod: Registered + Sync {
     fn needs_embedder(&self) -> bool {
         false
     }
+
+    /// Whether it needs to be told what was right.
+    fn needs_feedback(&self) -> bool {
+        false
+    }
 }
 
 /// Every memory method, by name.
-pub static MEMORIES: &[&dyn MemoryMethod] = &[];
+pub static MEMORIES: &[&dyn MemoryMethod] = &[&none::None, &rag::Rag, &replay::Replay, &groups::Groups];
+
+/// The method with this name.
+///
+/// # Errors
+/// Lists the known names and the nearest one.
+pub fn find(name: &str) -> Result<&'static dyn MemoryMethod, registry::UnknownName> {
+    registry::find("memory", MEMORIES, name)
+}
+
+/// Reads a method's own options, naming the method in the error.
+fn options<T: DeserializeOwned>(method: &str, table: &toml::Table) -> anyhow::Result<T> {
+    T::deserialize(toml::Value::Table(table.clone())).with_context(|| format!("options of memory `{method}`"))
+}
+
+#[cfg(test)]
+mod tests;

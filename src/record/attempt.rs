@@ -82,6 +82,6 @@ pub struct AttemptRecord {
     pub score: Score,
     /// What the scorer found, for people (which rule failed, which test, how the process ended).
     pub detail: String,
-    /// Digest of the memory after this step; `None` where there is no memory.
+    /// Digest of the memory that this attempt recalled from; `None` where there is none or it keeps nothing.
     pub memory: Option<String>,
 }

@@ -12,16 +12,19 @@ pub enum Feedback {
     Withheld,
     Correct(bool),
     Graded(f64),
-    /// The reference answer itself.
-    Revealed(String),
+    /// Right or wrong, and the reference solution itself.
+    Revealed {
+        is_correct: bool,
+        solution: String,
+    },
 }
 
 impl Feedback {
     /// Right or wrong, where the feedback tells; a grade counts as right only at 1.
     pub fn is_correct(&self) -> Option<bool> {
         match self {
-            Feedback::Withheld | Feedback::Revealed(_) => None,
-            Feedback::Correct(value) => Some(*value),
+            Feedback::Withheld => None,
+            Feedback::Correct(value) | Feedback::Revealed { is_correct: value, .. } => Some(*value),
             Feedback::Graded(value) => Some(*value >= 1.0),
         }
     }

@@ -3,6 +3,7 @@
 mod attempt;
 mod coord;
 mod experience;
+pub mod plan;
 mod score;
 mod task;
 

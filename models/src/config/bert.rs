@@ -45,7 +45,7 @@ impl BertConfig {
         let dimension = |key: &str, limit| within(path, key, config.require(key)?, limit);
         let hidden = dimension("hidden_size", MAX_WIDTH)?;
         let heads = dimension("num_attention_heads", MAX_WIDTH)?;
-        if hidden % heads != 0 {
+        if !hidden.is_multiple_of(heads) {
             let text = format!("{heads} heads do not divide {hidden} hidden elements");
             return Err(problem(path, "num_attention_heads", text));
         }

@@ -129,7 +129,7 @@ fn head_dim(hidden: usize, heads: usize, declared: Option<usize>, problem: impl 
     match declared {
         Some(dim) if (1..=MAX_WIDTH).contains(&dim) => Ok(dim),
         Some(dim) => Err(problem(format!("heads of {dim} elements, expected 1 to {MAX_WIDTH}"))),
-        None if hidden % heads == 0 => Ok(hidden / heads),
+        None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
         None => {
             Err(problem(format!("{heads} heads do not divide {hidden} hidden elements, and no head size is given")))
         }
@@ -137,7 +137,7 @@ fn head_dim(hidden: usize, heads: usize, declared: Option<usize>, problem: impl 
 }
 
 fn check_groups(heads: usize, kv_heads: usize, problem: impl Fn(String) -> Error) -> Result<()> {
-    if kv_heads == 0 || heads % kv_heads != 0 {
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(problem(format!("found {kv_heads}, expected a divisor of the {heads} query heads")));
     }
     Ok(())

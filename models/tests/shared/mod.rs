@@ -71,16 +71,16 @@ pub fn safetensors(tensors: &[(&str, &[usize], f32)]) -> Vec<u8> {
     bytes
 }
 
-/// A file of real weights: under `LIFELONG_TEST_WEIGHTS`, else in the model cache of the program. Prints one line and
+/// A file of real weights: under `LIFELONG_TEST_MODELS`, else in the model cache of the program. Prints one line and
 /// returns `None` when neither holds it.
 pub fn weights(folder_hint: &str, file: &str) -> Option<PathBuf> {
     let env = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let cache = env("LIFELONG_HOME").or_else(|| env("XDG_CACHE_HOME").map(|cache| cache.join("lifelong")));
     let cache = cache.or_else(|| env("HOME").map(|home| home.join(".cache/lifelong")));
-    let roots = [env("LIFELONG_TEST_WEIGHTS"), cache];
+    let roots = [env("LIFELONG_TEST_MODELS"), cache];
     let found = roots.into_iter().flatten().find_map(|root| find(&root, folder_hint, file, 4));
     if found.is_none() {
-        eprintln!("skipped: no {file} of {folder_hint} (pull the model, or set LIFELONG_TEST_WEIGHTS)");
+        eprintln!("skipped: no {file} of {folder_hint} (pull the model, or set LIFELONG_TEST_MODELS)");
     }
     found
 }

@@ -26,6 +26,9 @@ pub enum Error {
     /// Neither a preset, nor a path that exists, nor `ORG/NAME` of the hub.
     #[error("{0}\nhint: a model is a preset name, a path that exists, or a hub repository ORG/NAME")]
     Unknown(UnknownName),
+    /// The environment does not say where the model cache is.
+    #[error("no place for the model cache: none of LIFELONG_HOME, XDG_CACHE_HOME and HOME is set; set LIFELONG_HOME")]
+    NoHome,
     /// A preset file that cannot be used.
     #[error("model preset {origin}: {problem}")]
     Preset { origin: String, problem: String },
@@ -38,6 +41,9 @@ pub enum Error {
     /// A path that holds no checkpoint, or a repository that holds several.
     #[error("{place} is not a model: {problem}")]
     NotAModel { place: String, problem: String },
+    /// Files that are here but cannot be read as a checkpoint.
+    #[error("cannot read the checkpoint {}", path.display())]
+    Checkpoint { path: PathBuf, source: Box<lifelong_models::Error> },
     /// The model cache cannot be read or written; no other source would help.
     #[error("cannot {action} {}: {source}\nhint: {}", path.display(), storage_hint(source))]
     Storage { action: &'static str, path: PathBuf, source: io::Error },

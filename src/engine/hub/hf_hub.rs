@@ -5,9 +5,7 @@
 //! Face cache, runs on a thread that is given up when it falls silent ([`watch`]), and what it brings is checked by
 //! the caller.
 
-#[path = "reach.rs"]
 mod reach;
-#[path = "watch.rs"]
 mod watch;
 
 use super::Sources;
@@ -99,6 +97,7 @@ impl<'a> Hub<'a> {
     }
 
     fn download_once(&self, file: &HubFile, name: &str, progress: &FileProgress) -> Result<PathBuf, Cut> {
+        self.release_locks(file);
         let repo = self.repo(file)?;
         let mut position = 0;
         let told = |event| match event {
@@ -155,7 +154,9 @@ impl<'a> Hub<'a> {
             Reason::Died => "hf-hub ended without an answer".into(),
             Reason::Silent(time) => {
                 let reason = format!("{} sent nothing for {} s", self.sources.endpoint, time.as_secs_f32());
-                *self.reachable.borrow_mut() = Some(Err(reason.clone()));
+                if cut.received == 0 {
+                    *self.reachable.borrow_mut() = Some(Err(reason.clone()));
+                }
                 reason
             }
         };
@@ -175,8 +176,21 @@ impl<'a> Hub<'a> {
     }
 
     fn has_partial(&self, file: &HubFile) -> bool {
-        let blobs = fs::read_dir(self.repo_folder(file).join("blobs")).into_iter().flatten().flatten();
-        blobs.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|found| found == "part"))
+        self.blobs(file, "part").next().is_some()
+    }
+
+    /// hf-hub locks each blob, and a thread that was given up holds its lock while its connection lasts. The model
+    /// folder's own lock is ours, and a thread that was given up writes nothing more, so its lock guards nothing.
+    fn release_locks(&self, file: &HubFile) {
+        for lock in self.blobs(file, "lock") {
+            // What stays is reported by hf-hub when it is in the way.
+            let _ = fs::remove_file(lock);
+        }
+    }
+
+    fn blobs(&self, file: &HubFile, extension: &'static str) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(self.repo_folder(file).join("blobs")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(move |path| path.extension().is_some_and(|found| found == extension))
     }
 
     fn forget(&self, file: &HubFile) {

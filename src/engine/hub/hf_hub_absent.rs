@@ -4,11 +4,12 @@ use super::Sources;
 use super::error::Failure;
 use super::preset::HubFile;
 use super::progress::FileProgress;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
 const REASON: &str = "this program was built without the cargo feature `hub`";
 
-pub(super) struct Hub;
+pub(super) struct Hub<'a>(PhantomData<&'a Sources>);
 
 pub(super) struct Download {
     pub(super) path: PathBuf,
@@ -20,9 +21,9 @@ pub(super) struct Listing {
     pub(super) files: Vec<String>,
 }
 
-impl Hub {
-    pub(super) fn new(_sources: &Sources, _folder: PathBuf) -> Hub {
-        Hub
+impl<'a> Hub<'a> {
+    pub(super) fn new(_sources: &'a Sources, _folder: PathBuf) -> Hub<'a> {
+        Hub(PhantomData)
     }
 
     pub(super) fn download(&self, _: &HubFile, _: &str, _: &FileProgress) -> Result<Download, Failure> {

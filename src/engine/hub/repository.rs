@@ -10,7 +10,7 @@ use std::fmt;
 
 /// `ORG/NAME[@REVISION][:FILE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub struct Address {
     repo: String,
     revision: String,
     file: Option<String>,
@@ -75,9 +75,16 @@ pub(super) fn pull(address: &Address, sources: &Sources) -> Result<ModelFiles, E
             snapshot
         }
     };
-    let files: Vec<PresetFile> = snapshot.files.iter().map(|name| preset_file(address, &snapshot, name)).collect();
-    let model = pull::pull(&address.folder_name(), &files, sources)?;
+    let model = pull::pull(&address.folder_name(), &preset_files(address, &snapshot), sources)?;
     Ok(ModelFiles { name: address.to_string(), ..model })
+}
+
+/// A repository's checkpoint as it was pulled earlier.
+pub(super) fn find_local(address: &Address, sources: &Sources) -> Option<ModelFiles> {
+    let folder = ModelFolder::new(sources, &address.folder_name());
+    let snapshot: Snapshot = folder.read_json(SNAPSHOT)?;
+    let model = folder.complete(&preset_files(address, &snapshot))?;
+    Some(ModelFiles { name: address.to_string(), ..model })
 }
 
 const SNAPSHOT: &str = ".snapshot.json";
@@ -105,9 +112,12 @@ fn look(address: &Address, folder: &ModelFolder, sources: &Sources) -> Result<Sn
     })
 }
 
-fn preset_file(address: &Address, snapshot: &Snapshot, name: &str) -> PresetFile {
+/// The chosen files as a preset would list them, all at the commit of the first pull, with digests still to learn.
+fn preset_files(address: &Address, snapshot: &Snapshot) -> Vec<PresetFile> {
     let place = HubFile { repo: address.repo.clone(), revision: snapshot.commit.clone(), file: None };
-    PresetFile { name: name.into(), size: None, sha256: None, sources: vec![Source::Hub(place)] }
+    let sources = vec![Source::Hub(place)];
+    let file = |name: &String| PresetFile { name: name.clone(), size: None, sha256: None, sources: sources.clone() };
+    snapshot.files.iter().map(file).collect()
 }
 
 /// The files to fetch: the named one; or everything that belongs to the safetensors; or the only GGUF file.

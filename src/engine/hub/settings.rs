@@ -10,7 +10,7 @@
 //! | `HF_HOME`, `HF_HUB_CACHE` | where the Hugging Face cache is; default `~/.cache/huggingface`, and `hub` in it |
 //! | `HTTPS_PROXY`, … | obeyed by hf-hub; here they only switch off the quick connection check |
 
-use super::Progress;
+use super::{Error, Progress};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -84,22 +84,27 @@ impl fmt::Debug for Token {
 
 impl Sources {
     /// The settings of this process's environment, with progress on stderr.
-    pub fn from_env() -> Sources {
+    ///
+    /// # Errors
+    /// [`Error::NoHome`] when the environment does not say where the model cache is.
+    pub fn from_env() -> Result<Sources, Error> {
         Sources::from_variables(|name| std::env::var_os(name), Progress::stderr())
     }
 
     /// The same from any lookup of variables; a variable that is set but empty counts as unset.
-    pub fn from_variables(lookup: impl Fn(&str) -> Option<OsString>, progress: Progress) -> Sources {
+    ///
+    /// # Errors
+    /// As [`Sources::from_env`].
+    pub fn from_variables(lookup: impl Fn(&str) -> Option<OsString>, progress: Progress) -> Result<Sources, Error> {
         let variable = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let path = |name: &str| variable(name).map(PathBuf::from);
         let text = |name: &str| variable(name).map(|value| value.to_string_lossy().into_owned());
-        let cache = path("XDG_CACHE_HOME")
-            .or_else(|| path("HOME").map(|home| home.join(".cache")))
-            .unwrap_or_else(|| std::env::temp_dir().join("cache"));
-        let hf_home = path("HF_HOME").unwrap_or_else(|| cache.join("huggingface"));
+        let cache = path("XDG_CACHE_HOME").or_else(|| path("HOME").map(|home| home.join(".cache")));
+        let in_cache = |name: &str| cache.as_ref().map(|cache| cache.join(name));
+        let hf_home = path("HF_HOME").or_else(|| in_cache("huggingface")).unwrap_or_default();
         let stored_token = || std::fs::read_to_string(hf_home.join("token")).ok();
-        Sources {
-            home: path("LIFELONG_HOME").unwrap_or_else(|| cache.join("lifelong")),
+        Ok(Sources {
+            home: path("LIFELONG_HOME").or_else(|| in_cache("lifelong")).ok_or(Error::NoHome)?,
             python: path("LIFELONG_PYTHON").unwrap_or_else(|| "python3".into()),
             endpoint: text("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into()).trim_end_matches('/').to_string(),
             token: text("HF_TOKEN").or_else(stored_token).and_then(|token| Token::new(&token)),
@@ -108,7 +113,7 @@ impl Sources {
             hf_cache: path("HF_HUB_CACHE").unwrap_or_else(|| hf_home.join("hub")),
             timeouts: Timeouts::default(),
             progress,
-        }
+        })
     }
 }
 
@@ -125,6 +130,7 @@ mod tests {
             |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()),
             Progress::Silent,
         )
+        .unwrap()
     }
 
     #[test]
@@ -137,6 +143,12 @@ mod tests {
     }
 
     #[test]
+    fn a_home_that_is_nowhere_is_an_error() {
+        let error = Sources::from_variables(|_| None, Progress::Silent).unwrap_err();
+        assert!(error.to_string().contains("LIFELONG_HOME"), "{error}");
+    }
+
+    #[test]
     fn hugging_face_variables_are_read() {
         let plain = from(&[("HOME", "/h")]);
         assert_eq!(plain.endpoint, DEFAULT_ENDPOINT);
@@ -146,6 +158,7 @@ mod tests {
         let set = from(&[
             ("HF_ENDPOINT", "http://mirror.example/"),
             ("HF_HOME", "/hf"),
+            ("HOME", "/h"),
             ("HF_TOKEN", " secret\n"),
             ("HF_HUB_OFFLINE", "TRUE"),
         ]);
@@ -153,15 +166,15 @@ mod tests {
         assert_eq!(set.hf_cache, PathBuf::from("/hf/hub"));
         assert_eq!(set.token, Some(Token("secret".into())));
         assert!(set.offline);
-        assert!(!from(&[("HF_HUB_OFFLINE", "0")]).offline);
-        assert_eq!(from(&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")]).hf_cache, PathBuf::from("/c"));
+        assert!(!from(&[("HF_HUB_OFFLINE", "0"), ("HOME", "/h")]).offline);
+        assert_eq!(from(&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c"), ("HOME", "/h")]).hf_cache, PathBuf::from("/c"));
     }
 
     #[test]
     fn the_token_file_is_the_fallback_and_no_token_is_ever_printed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "stored\n").unwrap();
-        let sources = from(&[("HF_HOME", folder.path().to_str().unwrap())]);
+        let sources = from(&[("HF_HOME", folder.path().to_str().unwrap()), ("HOME", "/h")]);
         assert_eq!(sources.token, Some(Token("stored".into())));
         assert!(!format!("{sources:?}").contains("stored"));
     }

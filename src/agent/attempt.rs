@@ -1,0 +1,155 @@
+//! The turn loop of one attempt.
+
+use anyhow::Context as _;
+
+use super::prompt;
+use crate::engine::generate::Generate;
+use crate::engine::request::{Completion, Finish};
+use crate::engine::sampling::Sampling;
+use crate::environment::{self, Action, Outcome};
+use crate::memory::{Handles, Memory};
+use crate::policy::{Chosen, Policy, Turn};
+use crate::record::{Attempt, Ending, Message, Role, TaskView, Usage};
+use crate::seed::Seed;
+
+/// What stays the same over an agent's whole life.
+pub struct Agent<'a> {
+    pub policy: &'static dyn Policy,
+    pub sampling: &'a Sampling,
+    /// Limit on the tokens of recalled memories in one prompt; `None` shows all of them.
+    pub max_memory_tokens: Option<usize>,
+    /// Limit on turns of one attempt.
+    pub max_turns: u32,
+}
+
+/// One attempt's input.
+pub struct Work<'a> {
+    pub task: &'a TaskView,
+    pub memory: &'a dyn Memory,
+    pub handles: &'a Handles<'a>,
+    pub seed: Seed,
+}
+
+/// An attempt, and what it cost that is no part of the result.
+pub struct Made {
+    pub attempt: Attempt,
+    pub reused_tokens: u64,
+}
+
+/// Recalls, then lets the agent act until the world is done or a limit is reached.
+///
+/// # Errors
+/// When the engine, the environment or the memory cannot do its part. A bad reply is an [`Ending`], not an error.
+pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> anyhow::Result<Made> {
+    let task = work.task;
+    let environment = environment::for_format(&task.reply_format);
+    let mut world = environment.open(task)?;
+    let recall = work.memory.recall(task, work.handles).context("recall")?;
+
+    let bare = prompt::bare(task, backbone)?;
+    let mut recalled = Vec::new();
+    let mut shown = Vec::new();
+    let mut dropped_memories = 0;
+    for context in &recall.contexts {
+        let (built, ids, dropped) = prompt::with_context(task, context, agent.max_memory_tokens, backbone)?;
+        recalled.push(built);
+        shown.extend(ids);
+        dropped_memories += dropped;
+    }
+
+    let mut sampling = agent.sampling.clone();
+    sampling.stop.extend(work.memory.stop_strings());
+    let mut attempt = Attempt {
+        turns: recalled.first().unwrap_or(&bare).messages.clone(),
+        answer: None,
+        ending: Ending::StepLimit,
+        usage: Usage::default(),
+        recalled: shown,
+        dropped_memories,
+        votes: Vec::new(),
+    };
+    let mut reused_tokens = 0;
+    let mut dialogues: Vec<Vec<Message>> = std::iter::once(bare).chain(recalled).map(|built| built.messages).collect();
+
+    for turn_index in 0..agent.max_turns {
+        let mut prompts = dialogues
+            .iter()
+            .map(|messages| prompt::tokens(messages, backbone))
+            .collect::<anyhow::Result<Vec<Vec<u32>>>>()?;
+        if prompts.iter().any(|tokens| tokens.len() + sampling.max_tokens > backbone.context()) {
+            attempt.ending = Ending::ContextLimit;
+            break;
+        }
+        let turn = Turn {
+            task,
+            bare: prompts.remove(0),
+            recalled: prompts,
+            sampling: &sampling,
+            seed: if turn_index == 0 { work.seed } else { work.seed.derive("turn", &[turn_index]) },
+            canonical: &|reply| environment.canonical(task, reply),
+        };
+        let Chosen { completion, usage, reused_tokens: reused, votes } = agent.policy.reply(turn, backbone)?;
+        attempt.usage += usage;
+        reused_tokens += reused;
+        attempt.votes.extend(votes);
+        attempt.turns.push(Message::new(Role::Assistant, completion.text.as_str()));
+
+        match world.act(environment.action(task, &completion.text))? {
+            Outcome::Done { answer, ending } => {
+                attempt.answer = answer;
+                attempt.ending = ending_of(&completion, ending);
+                break;
+            }
+            Outcome::Observation(text) => {
+                let said =
+                    [Message::new(Role::Assistant, completion.text.as_str()), Message::new(Role::User, text.as_str())];
+                attempt.turns.push(said[1].clone());
+                for dialogue in &mut dialogues {
+                    dialogue.extend_from_slice(&said);
+                }
+            }
+        }
+    }
+    Ok(Made { attempt, reused_tokens })
+}
+
+/// The attempt at a single-turn task that a completion is, when the prompt was built and sent elsewhere.
+pub fn single_turn(task: &TaskView, prompt: &[Message], completion: &Completion) -> Attempt {
+    let (answer, ending) = match environment::for_format(&task.reply_format).action(task, &completion.text) {
+        Action::Answer(answer) => (Some(answer), Ending::Finished),
+        Action::Invalid { .. } => (None, Ending::InvalidAction),
+    };
+    let mut turns = prompt.to_vec();
+    turns.push(Message::new(Role::Assistant, completion.text.as_str()));
+    Attempt {
+        turns,
+        answer,
+        ending: ending_of(completion, ending),
+        usage: completion.usage.into(),
+        recalled: Vec::new(),
+        dropped_memories: 0,
+        votes: Vec::new(),
+    }
+}
+
+/// The attempt that could not be made because the prompt and the longest reply do not fit the model's context.
+pub fn over_context(prompt: &[Message]) -> Attempt {
+    Attempt {
+        turns: prompt.to_vec(),
+        answer: None,
+        ending: Ending::ContextLimit,
+        usage: Usage::default(),
+        recalled: Vec::new(),
+        dropped_memories: 0,
+        votes: Vec::new(),
+    }
+}
+
+/// A reply that was cut off by a limit says so, even where an answer could be read from it.
+fn ending_of(completion: &Completion, ending: Ending) -> Ending {
+    match completion.finish {
+        Finish::Length if ending == Ending::Finished => Ending::TokenLimit,
+        Finish::Context => Ending::ContextLimit,
+        _ => ending,
+    }
+}

@@ -1,0 +1,200 @@
+//! The turn loop with a scripted backbone: what was asked, in which order, and what became of the replies.
+
+use std::sync::Mutex;
+
+use super::{Agent, Work, attempt};
+use crate::engine::generate::{Generate, Prompter};
+use crate::engine::request::{Completion, Finish, Request, Usage};
+use crate::engine::sampling::Sampling;
+use crate::engine::template::ChatMessage;
+use crate::memory::{self, Handles, Memory};
+use crate::policy;
+use crate::record::{Ending, Experience, Feedback, Message, ReplyFormat, Role, TaskId, TaskView};
+use crate::seed::Seed;
+
+/// Renders a chat as `role|content` lines, one token a byte, and replies with what a function says.
+struct Scripted<F> {
+    reply: F,
+    context: usize,
+    seen: Mutex<Vec<Request>>,
+}
+
+impl<F: Fn(&str) -> String + Send + Sync> Scripted<F> {
+    fn new(reply: F) -> Self {
+        Scripted { reply, context: 10_000, seen: Mutex::new(Vec::new()) }
+    }
+
+    fn prompts(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|request| text_of(&request.tokens)).collect()
+    }
+}
+
+fn text_of(tokens: &[u32]) -> String {
+    String::from_utf8(tokens.iter().map(|token| *token as u8).collect()).unwrap()
+}
+
+impl<F: Fn(&str) -> String + Send + Sync> Prompter for Scripted<F> {
+    fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
+        let lines: Vec<String> =
+            messages.iter().map(|message| format!("{}|{}", message.role, message.content)).collect();
+        Ok(self.encode(&lines.join("\n")))
+    }
+
+    fn encode(&self, text: &str) -> Vec<u32> {
+        text.bytes().map(u32::from).collect()
+    }
+
+    fn has_template(&self) -> bool {
+        true
+    }
+}
+
+impl<F: Fn(&str) -> String + Send + Sync> Generate for Scripted<F> {
+    fn complete_all(&self, requests: Vec<Request>) -> anyhow::Result<Vec<Completion>> {
+        self.seen.lock().unwrap().extend(requests.clone());
+        Ok(requests
+            .into_iter()
+            .map(|request| Completion {
+                text: (self.reply)(&text_of(&request.tokens)),
+                tokens: vec![1, 2],
+                finish: Finish::Eos(0),
+                usage: Usage { prompt: request.tokens.len(), reused: 3, generated: 3 },
+                logprobs: Vec::new(),
+                seed: request.seed,
+            })
+            .collect())
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+}
+
+fn task(question: &str) -> TaskView {
+    TaskView {
+        id: TaskId(format!("t/{question}")),
+        family: None,
+        system: Some("Answer.".into()),
+        question: question.into(),
+        reply_format: ReplyFormat::Line,
+    }
+}
+
+fn remembering(name: &str, options: &str, experiences: &[(&str, &str)]) -> Box<dyn Memory> {
+    let mut memory = memory::find(name).unwrap().create(&toml::from_str(options).unwrap()).unwrap();
+    for (position, (question, reply)) in experiences.iter().enumerate() {
+        let experience = Experience {
+            task: task(question),
+            turns: vec![Message::new(Role::Assistant, *reply)],
+            answer: Some(reply.to_string()),
+            is_finished: true,
+            feedback: Feedback::Correct(true),
+            position: position as u32,
+        };
+        memory.learn(&experience, &Handles { embedder: None }).unwrap();
+    }
+    memory
+}
+
+fn agent<'a>(policy: &str, sampling: &'a Sampling, max_memory_tokens: Option<usize>) -> Agent<'a> {
+    Agent { policy: policy::find(policy).unwrap(), sampling, max_memory_tokens, max_turns: 1 }
+}
+
+fn make(agent: &Agent<'_>, memory: &dyn Memory, backbone: &dyn Generate) -> super::Made {
+    let handles = Handles { embedder: None };
+    attempt(agent, &Work { task: &task("Q?"), memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
+}
+
+#[test]
+fn a_memory_free_prompt_is_the_memory_prompt_without_its_block() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| "ok".to_string());
+    let empty = remembering("replay", "", &[]);
+    let none = remembering("none", "", &[]);
+    make(&agent("single", &sampling, None), none.as_ref(), &backbone);
+    make(&agent("single", &sampling, None), empty.as_ref(), &backbone);
+    let prompts = backbone.prompts();
+    assert_eq!(prompts[0], "system|Answer.\nuser|Q?");
+    assert_eq!(prompts[0], prompts[1]);
+}
+
+#[test]
+fn memories_stand_between_instructions_and_question() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| "ok".to_string());
+    let turns = remembering("replay", "placement = \"earlier_turns\"", &[("A?", "a"), ("B?", "b")]);
+    let made = make(&agent("single", &sampling, None), turns.as_ref(), &backbone);
+    let text = remembering("replay", "", &[("A?", "a")]);
+    make(&agent("single", &sampling, None), text.as_ref(), &backbone);
+    let prompts = backbone.prompts();
+    assert_eq!(prompts[0], "system|Answer.\nuser|A?\nassistant|a\nuser|B?\nassistant|b\nuser|Q?");
+    assert!(prompts[1].starts_with("system|Answer.\nuser|") && prompts[1].ends_with("Question: A?\nReply: a\n\nQ?"));
+    assert_eq!(made.attempt.recalled, ["t/A?@0", "t/B?@1"]);
+    assert_eq!(made.attempt.turns.last(), Some(&Message::new(Role::Assistant, "ok")));
+    assert_eq!(made.reused_tokens, 3);
+}
+
+#[test]
+fn a_memory_over_its_budget_loses_its_lowest_blocks_and_says_how_many() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| "ok".to_string());
+    let memory =
+        remembering("replay", "placement = \"earlier_turns\"", &[("A?", "aaaa"), ("B?", "bbbb"), ("C?", "cccc")]);
+    let preamble = backbone.encode(include_str!("../../configs/prompts/replay_preamble.txt")).len();
+    let one_block = "\n\nQuestion: A?\nReply: aaaa".len();
+    let made = make(&agent("single", &sampling, Some(preamble + 2 * one_block)), memory.as_ref(), &backbone);
+    assert_eq!(backbone.prompts()[0], "system|Answer.\nuser|B?\nassistant|bbbb\nuser|C?\nassistant|cccc\nuser|Q?");
+    assert_eq!(made.attempt.dropped_memories, 1);
+    let made = make(&agent("single", &sampling, Some(1)), memory.as_ref(), &backbone);
+    assert_eq!(backbone.prompts()[1], "system|Answer.\nuser|Q?");
+    assert_eq!((made.attempt.dropped_memories, made.attempt.recalled.len()), (3, 0));
+}
+
+#[test]
+fn the_vote_sees_the_bare_prompt_first_and_one_prompt_a_group() {
+    let sampling = Sampling::default();
+    let backbone =
+        Scripted::new(|prompt| if prompt.contains("A?") || prompt.contains("B?") { "Yes " } else { "no" }.to_string());
+    let memory = remembering("groups", "groups = 2\nplacement = \"earlier_turns\"", &[("A?", "a"), ("B?", "b")]);
+    let made = make(&agent("group_self_consistency", &sampling, None), memory.as_ref(), &backbone);
+    let prompts = backbone.prompts();
+    assert_eq!(prompts.len(), 3);
+    assert_eq!(prompts[0], "system|Answer.\nuser|Q?");
+    assert_eq!(made.attempt.answer.as_deref(), Some("Yes"));
+    let votes: Vec<(Option<&str>, bool)> =
+        made.attempt.votes.iter().map(|vote| (vote.canonical.as_deref(), vote.is_chosen)).collect();
+    assert_eq!(votes, [(Some("no"), false), (Some("yes"), true), (Some("yes"), false)]);
+    let seeds: std::collections::BTreeSet<u64> =
+        backbone.seen.lock().unwrap().iter().map(|request| request.seed).collect();
+    assert_eq!(seeds.len(), 3, "candidates draw apart");
+    assert_eq!(backbone.seen.lock().unwrap()[0].seed, 5, "candidate 0 draws as the single policy does");
+    assert_eq!(made.attempt.usage.generated_tokens, 9);
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_an_ending_and_asks_nothing() {
+    let sampling = Sampling::default();
+    let backbone = Scripted { context: 100, ..Scripted::new(|_| "ok".to_string()) };
+    let made = make(&agent("single", &sampling, None), remembering("none", "", &[]).as_ref(), &backbone);
+    assert_eq!(made.attempt.ending, Ending::ContextLimit);
+    assert_eq!(made.attempt.answer, None);
+    assert!(backbone.prompts().is_empty());
+}
+
+#[test]
+fn a_reply_without_an_answer_is_data() {
+    let sampling = Sampling::default();
+    for reply in ["", "  \n ", "<think>never closed"] {
+        let backbone = Scripted::new(move |_| reply.to_string());
+        let made = make(&agent("single", &sampling, None), remembering("none", "", &[]).as_ref(), &backbone);
+        assert_eq!((made.attempt.answer, made.attempt.ending), (None, Ending::InvalidAction), "{reply:?}");
+    }
+}
+
+#[test]
+fn the_memorys_stop_strings_join_the_runs() {
+    let sampling = Sampling { stop: vec!["END".into()], ..Sampling::default() };
+    let backbone = Scripted::new(|_| "ok".to_string());
+    make(&agent("single", &sampling, None), remembering("replay", "", &[]).as_ref(), &backbone);
+    assert_eq!(backbone.seen.lock().unwrap()[0].sampling.stop, ["END", "\nuser: "]);
+}

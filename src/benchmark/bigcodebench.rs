@@ -1,0 +1,272 @@
+//! BigCodeBench (Zhuo et al. 2024): 1140 tasks that call functions of 139 libraries, each with unit tests.
+//!
+//! Two ways to ask, as published: *instruct* (prose, and the first lines of the function) and *complete* (imports,
+//! signature and docstring to go on from). A task is right when no test of its class fails. The *calibrated* program
+//! starts with the task's own imports and signature, so that leaving them out of a reply costs nothing; this is what
+//! the public leaderboard reports and the default here.
+//!
+//! A published test run may take 240 s; here 60 s unless the config says otherwise.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::data_file::{self, DataFile};
+use super::{Benchmark, Pool, Selection};
+use crate::record::{Reference, ReplyFormat, Task, TaskId, TaskView};
+use crate::registry::Registered;
+use crate::reply::python;
+
+const INSTRUCT_PROMPT: &str = include_str!("../../configs/prompts/bigcodebench_instruct.txt");
+const COMPLETE_PROMPT: &str = include_str!("../../configs/prompts/bigcodebench_complete.txt");
+const WHERE: &str = "benchmark `bigcodebench` reads its published file: set `path` to BigCodeBench v0.1.4 as .jsonl or \
+                     .jsonl.gz (github.com/bigcode-project/bigcodebench, or dataset bigcode/bigcodebench of the hub, \
+                     saved as JSON lines)";
+/// The class of tests in every record.
+const TEST_CLASS: &str = "TestCases";
+
+/// Modules that come with CPython 3.10 to 3.12 on Linux.
+const STANDARD_LIBRARY: &str = "\
+    abc aifc argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb binascii bisect builtins bz2 \
+    cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall concurrent \
+    configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib \
+    dis distutils doctest email encodings ensurepip enum errno faulthandler fcntl filecmp fileinput fnmatch fractions \
+    ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http idlelib \
+    imaplib imghdr imp importlib inspect io ipaddress itertools json keyword lib2to3 linecache locale logging lzma \
+    mailbox mailcap marshal math mimetypes mmap modulefinder multiprocessing netrc nis nntplib ntpath nturl2path \
+    numbers opcode operator optparse os ossaudiodev pathlib pdb pickle pickletools pipes pkgutil platform plistlib \
+    poplib posix posixpath pprint profile pstats pty pwd py_compile pyclbr pydoc pydoc_data pyexpat queue quopri \
+    random re readline reprlib resource rlcompleter runpy sched secrets select selectors shelve shlex shutil signal \
+    site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile sre_constants sre_parse ssl stat statistics \
+    string stringprep struct subprocess sunau symtable sys sysconfig syslog tabnanny tarfile telnetlib tempfile \
+    termios textwrap threading time timeit tkinter token tokenize tomllib trace traceback tracemalloc tty turtle \
+    types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml xmlrpc \
+    zipapp zipfile zipimport zlib zoneinfo __future__";
+
+/// See the [module](self).
+pub struct BigCodeBench;
+
+/// The benchmark's table in a config.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Options {
+    split: Split,
+    calibrated: bool,
+    /// Whether only what the function needs is kept of a reply.
+    sanitize: bool,
+    libraries: Libraries,
+    /// The interpreter, by name or path.
+    python: String,
+    /// Limits of a test run that differ from the sandbox's own.
+    limits: toml::Table,
+    /// A file with instructions to use instead of ours.
+    prompt: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            split: Split::Instruct,
+            calibrated: true,
+            sanitize: true,
+            libraries: Libraries::All,
+            python: "python3".into(),
+            limits: toml::Table::new(),
+            prompt: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Split {
+    Instruct,
+    Complete,
+}
+
+/// Which tasks are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Libraries {
+    All,
+    /// Those whose code and tests import nothing but the standard library.
+    Standard,
+}
+
+/// One line of the published file; the fields not named here are documentation.
+#[derive(Deserialize)]
+struct Record {
+    task_id: String,
+    complete_prompt: String,
+    instruct_prompt: String,
+    canonical_solution: String,
+    code_prompt: String,
+    test: String,
+    entry_point: String,
+}
+
+impl Registered for BigCodeBench {
+    fn name(&self) -> &str {
+        "bigcodebench"
+    }
+
+    fn about(&self) -> &str {
+        "1140 Python tasks over 139 libraries, scored by their unit tests"
+    }
+
+    fn source(&self) -> &str {
+        "Zhuo et al. 2024; bigcode-project/bigcodebench v0.1.4, Apache-2.0"
+    }
+}
+
+impl Benchmark for BigCodeBench {
+    fn load(&self, selection: &Selection) -> anyhow::Result<Pool> {
+        let options: Options = selection.options.clone().try_into().context("options of benchmark `bigcodebench`")?;
+        let file = DataFile::read(selection.path.as_deref().context(WHERE)?)?;
+        let own = match options.split {
+            Split::Instruct => INSTRUCT_PROMPT,
+            Split::Complete => COMPLETE_PROMPT,
+        };
+        let system = data_file::prompt(own, options.prompt.as_deref())?;
+        let mut tasks = Vec::new();
+        for record in file.records::<Record>()? {
+            if options.libraries == Libraries::All || needs_standard_library_only(&record) {
+                tasks.push(task(record, &system, &options)?);
+            }
+        }
+        Ok(Pool { tasks, digest: file.digest() })
+    }
+}
+
+fn task(record: Record, system: &str, options: &Options) -> anyhow::Result<Task> {
+    let local_id = record.task_id.rsplit('/').next().unwrap_or(&record.task_id);
+    let tests = python::test_methods(&record.test, TEST_CLASS).map_or(0, |tests| tests.len());
+    if tests == 0 {
+        bail!("{}: expected a class `{TEST_CLASS}` with tests in field `test`, found none", record.task_id);
+    }
+    let (question, preamble) = match options.split {
+        Split::Instruct => (record.instruct_prompt, ""),
+        Split::Complete => {
+            (format!("```python\n{}\n```", record.complete_prompt.trim_end()), record.complete_prompt.as_str())
+        }
+    };
+    Ok(Task {
+        view: TaskView {
+            id: TaskId(format!("bigcodebench/{local_id}")),
+            family: None,
+            system: Some(system.to_string()),
+            question,
+            reply_format: ReplyFormat::Code {
+                language: "python".into(),
+                entry_point: Some(record.entry_point.clone()),
+            },
+        },
+        reference: Reference {
+            solution: format!("```python\n{}{}\n```", record.code_prompt, record.canonical_solution.trim_end()),
+            scorer: "unit_tests".into(),
+            options: json!({
+                "style": "unittest",
+                "entry_point": record.entry_point,
+                "tests": record.test,
+                "expected_tests": tests,
+                "preamble": preamble,
+                "calibration": options.calibrated.then_some(&record.code_prompt),
+                "sanitize": options.sanitize,
+                "python": options.python,
+                "limits": options.limits,
+            }),
+        },
+    })
+}
+
+fn needs_standard_library_only(record: &Record) -> bool {
+    let standard: BTreeSet<&str> = STANDARD_LIBRARY.split_whitespace().collect();
+    let program = format!("{}{}\n{}", record.code_prompt, record.canonical_solution, record.test);
+    python::imports(&program).is_some_and(|found| found.iter().all(|package| standard.contains(package.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn load(record: serde_json::Value, options: &str) -> anyhow::Result<Pool> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{record}").unwrap();
+        let selection = Selection { path: Some(file.path().into()), options: options.parse().unwrap() };
+        BigCodeBench.load(&selection)
+    }
+
+    fn record() -> serde_json::Value {
+        json!({
+            "task_id": "BigCodeBench/3",
+            "complete_prompt": "import os\n\ndef task_func(x):\n    \"\"\"Doc.\"\"\"\n",
+            "instruct_prompt": "Do it.\nYou should write self-contained code starting with:\n```\nimport os\ndef task_func(x):\n```",
+            "canonical_solution": "    return x",
+            "code_prompt": "import os\ndef task_func(x):\n",
+            "test": "import unittest\nclass TestCases(unittest.TestCase):\n    def test_a(self): pass\n    def test_b(self): pass\n",
+            "entry_point": "task_func",
+            "doc_struct": "{}",
+            "libs": "['os']",
+        })
+    }
+
+    #[test]
+    fn the_instruct_prompt_is_pinned() {
+        let pool = load(record(), "").unwrap();
+        let view = &pool.tasks[0].view;
+        assert_eq!(view.id.0, "bigcodebench/3");
+        assert_eq!(
+            view.system.as_deref().unwrap(),
+            "You write Python. For each task, reply with one complete script in a single Markdown code block: all \
+             imports, then the function exactly as its given first lines name it, ready to be imported and tested. No \
+             example calls, no input, nothing printed unless the task asks for it."
+        );
+        assert_eq!(view.question, record()["instruct_prompt"]);
+        let reference = &pool.tasks[0].reference;
+        assert_eq!(reference.solution, "```python\nimport os\ndef task_func(x):\n    return x\n```");
+        assert_eq!(reference.options["expected_tests"], 2);
+        assert_eq!(reference.options["calibration"], record()["code_prompt"]);
+    }
+
+    #[test]
+    fn the_complete_prompt_is_pinned() {
+        let pool = load(record(), "split = \"complete\"\ncalibrated = false").unwrap();
+        let task = &pool.tasks[0];
+        assert_eq!(
+            task.view.system.as_deref().unwrap(),
+            "You write Python. For each task, you are given the beginning of a script: imports, the first line of a \
+             function and its description. Reply with the complete script, its given beginning included, in a single \
+             Markdown code block. No example calls, no input, nothing printed unless the task asks for it."
+        );
+        assert_eq!(task.view.question, "```python\nimport os\n\ndef task_func(x):\n    \"\"\"Doc.\"\"\"\n```");
+        assert_eq!(task.reference.options["preamble"], record()["complete_prompt"]);
+        assert!(task.reference.options["calibration"].is_null());
+    }
+
+    #[test]
+    fn tasks_can_be_chosen_by_what_they_import() {
+        assert_eq!(load(record(), "libraries = \"standard\"").unwrap().tasks.len(), 1);
+        let mut other = record();
+        other["canonical_solution"] = "    import numpy.random as r\n    return r".into();
+        assert_eq!(load(other, "libraries = \"standard\"").unwrap().tasks.len(), 0);
+    }
+
+    #[test]
+    fn a_record_without_tests_is_refused() {
+        let mut broken = record();
+        broken["test"] = "class TestCases: pass".into();
+        let error = load(broken, "").err().unwrap().to_string();
+        assert!(error.contains("BigCodeBench/3") && error.contains("TestCases"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_path_says_where_the_file_is() {
+        let error = BigCodeBench.load(&Selection::default()).err().unwrap().to_string();
+        assert!(error.contains("v0.1.4") && error.contains("path"), "{error}");
+    }
+}

@@ -1,0 +1,41 @@
+//! The engine's options as flags, shared by the commands that load a model. None of them changes a result.
+
+use clap::Args;
+
+use crate::config::{ByteSize, EngineConfig};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine (speed and memory only; results stay the same)")]
+pub struct EngineArgs {
+    /// Device: `auto` takes the first GPU when the program was built for one, else the CPU
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Most requests decoded in one step; lower it when memory is short
+    #[arg(long, default_value_t = EngineConfig::default().max_batch)]
+    max_batch: usize,
+    /// Compute threads [default: all cores]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Memory of the KV cache, for example `2GiB` [default: a quarter of the free memory, at most 8GiB]
+    #[arg(long)]
+    kv_memory: Option<ByteSize>,
+    /// Most prompt tokens computed in one step
+    #[arg(long, default_value_t = EngineConfig::default().prefill_chunk)]
+    prefill_chunk: usize,
+    /// Compute every prompt anew instead of reusing prefixes that were computed before
+    #[arg(long)]
+    no_prefix_cache: bool,
+}
+
+impl EngineArgs {
+    pub fn config(&self) -> EngineConfig {
+        EngineConfig {
+            device: self.device.clone(),
+            max_batch: self.max_batch,
+            threads: self.threads,
+            kv_memory: self.kv_memory,
+            prefill_chunk: self.prefill_chunk,
+            prefix_cache: !self.no_prefix_cache,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `lifelong generate`: a prompt, a chat, or a file of requests.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::engine_args::EngineArgs;
+use crate::engine::hub::Sources;
+use crate::engine::request::{Completion, Finish, Logprobs, Piece, Request, Usage, system_seed};
+use crate::engine::sampling::Sampling;
+use crate::engine::session::Session;
+use crate::engine::template::{ChatMessage, RenderOptions};
+use crate::engine::tokenizer::Specials;
+use crate::run::start::start_engine;
+use crate::seed::Seed;
+
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Model: a preset (`lifelong models list`), a hub name, or a path
+    #[arg(long)]
+    model: String,
+    /// Complete this text as it is, without the chat template
+    #[arg(long, group = "source")]
+    prompt: Option<String>,
+    /// Answer this one message through the model's chat template
+    #[arg(long, group = "source")]
+    chat: Option<String>,
+    /// Answer a chat: a JSON file with a list of {"role", "content"}
+    #[arg(long, group = "source", value_name = "FILE.json")]
+    messages: Option<PathBuf>,
+    /// Complete many requests: one JSON object a line with `prompt` or `messages`, and any sampling field
+    #[arg(long, group = "source", value_name = "FILE.jsonl")]
+    input: Option<PathBuf>,
+    /// Where the completions of --input go, in input order [default: stdout]
+    #[arg(long, requires = "input", value_name = "FILE.jsonl")]
+    output: Option<PathBuf>,
+    /// Print the completion as one JSON object with token ids, usage and finish reason instead of streaming text
+    #[arg(long)]
+    json: bool,
+    /// Key of every random draw; the same seed gives the same tokens, whatever the batch [default: drawn and printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+struct SamplingArgs {
+    /// 0 takes the likeliest token every time; higher draws more freely [default: 0]
+    #[arg(long)]
+    temperature: Option<f64>,
+    /// Draw among the k likeliest tokens only; 0 is off [default: 0]
+    #[arg(long, allow_negative_numbers = true)]
+    top_k: Option<i64>,
+    /// Draw among the likeliest tokens that together reach this probability; 1 is off [default: 1]
+    #[arg(long)]
+    top_p: Option<f64>,
+    /// Drop tokens less likely than this share of the likeliest one; 0 is off [default: 0]
+    #[arg(long)]
+    min_p: Option<f64>,
+    /// Most tokens to generate [default: 256]
+    #[arg(long)]
+    max_tokens: Option<usize>,
+    /// End before this text; may be given several times
+    #[arg(long)]
+    stop: Vec<String>,
+    /// Log-probabilities of this many likeliest tokens at each step (with --json) [default: 0]
+    #[arg(long)]
+    logprobs: Option<usize>,
+}
+
+impl SamplingArgs {
+    fn sampling(&self) -> anyhow::Result<Sampling> {
+        let default = Sampling::default();
+        let sampling = Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            max_tokens: self.max_tokens.unwrap_or(default.max_tokens),
+            stop: self.stop.clone(),
+            logprobs: self.logprobs.unwrap_or(default.logprobs),
+            ..default
+        };
+        sampling.validate()?;
+        Ok(sampling)
+    }
+}
+
+/// One line of the input file: what to complete, then any field of [`Sampling`], and `seed`.
+#[derive(Deserialize)]
+struct Line {
+    prompt: Option<String>,
+    messages: Option<Vec<ChatMessage>>,
+    seed: Option<u64>,
+    #[serde(flatten)]
+    sampling: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One completion as it is written.
+#[derive(Serialize)]
+struct Written {
+    text: String,
+    tokens: Vec<u32>,
+    finish: Finish,
+    usage: Usage,
+    seed: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logprobs: Vec<Logprobs>,
+}
+
+impl From<Completion> for Written {
+    fn from(completion: Completion) -> Written {
+        Written {
+            text: completion.text,
+            tokens: completion.tokens,
+            finish: completion.finish,
+            usage: completion.usage,
+            seed: completion.seed,
+            logprobs: completion.logprobs,
+        }
+    }
+}
+
+pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
+    let sampling = args.sampling.sampling()?;
+    let lines = args.input.as_ref().map(|path| read_lines(path, &sampling)).transpose()?;
+    let seed = args.seed.unwrap_or_else(system_seed);
+    if args.seed.is_none() {
+        eprintln!("seed {seed}");
+    }
+    let engine = start_engine(&args.model, &args.engine.config(), &Sources::from_env()?)?;
+    let session = engine.session();
+    match (lines, &args.input) {
+        (Some(lines), Some(path)) => complete_file(args, path, lines, seed, &session),
+        _ => complete_one(args, sampling, seed, &session),
+    }
+}
+
+fn complete_one(args: &GenerateArgs, sampling: Sampling, seed: u64, session: &Session) -> anyhow::Result<()> {
+    let tokens = match (&args.prompt, &args.chat, &args.messages) {
+        (Some(prompt), _, _) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
+        (_, Some(text), _) => session.render(&[ChatMessage::new("user", text)], &RenderOptions::default())?,
+        (_, _, Some(path)) => {
+            let file = File::open(path).with_context(|| format!("chat file {}", path.display()))?;
+            let messages: Vec<ChatMessage> = serde_json::from_reader(BufReader::new(file)).with_context(|| {
+                format!("chat file {}: expected a list of {{\"role\", \"content\"}}", path.display())
+            })?;
+            session.render(&messages, &RenderOptions::default())?
+        }
+        _ => bail!("nothing to complete: give --prompt, --chat, --messages or --input"),
+    };
+    let request = Request { tokens, sampling, seed };
+    if args.json {
+        let completion = session.complete(request)?;
+        println!("{}", serde_json::to_string(&Written::from(completion))?);
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    for piece in session.stream(request)? {
+        match piece? {
+            Piece::Text(text) => {
+                out.write_all(text.as_bytes())?;
+                out.flush()?;
+            }
+            Piece::End(completion) => {
+                writeln!(out)?;
+                let usage = completion.usage;
+                eprintln!(
+                    "{} prompt tokens ({} reused), {} generated, ended by {:?}",
+                    usage.prompt, usage.reused, usage.generated, completion.finish
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn complete_file(
+    args: &GenerateArgs,
+    path: &std::path::Path,
+    lines: Vec<(Line, Sampling)>,
+    seed: u64,
+    session: &Session,
+) -> anyhow::Result<()> {
+    let mut requests = Vec::with_capacity(lines.len());
+    for (index, (line, sampling)) in lines.into_iter().enumerate() {
+        let tokens = match (&line.prompt, &line.messages) {
+            (Some(prompt), None) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
+            (None, Some(messages)) => session
+                .render(messages, &RenderOptions::default())
+                .with_context(|| format!("{}:{}", path.display(), index + 1))?,
+            _ => bail!("{}:{}: expected exactly one of `prompt` and `messages`", path.display(), index + 1),
+        };
+        let seed = line.seed.unwrap_or_else(|| Seed(seed).derive("line", &[index as u32]).0);
+        requests.push(Request { tokens, sampling, seed });
+    }
+
+    let total = requests.len();
+    let mut written: Vec<Option<Written>> = (0..total).map(|_| None).collect();
+    let bar = indicatif::ProgressBar::new(total as u64);
+    for (index, completion) in session.complete_all(requests) {
+        let completion = completion.with_context(|| format!("{}:{}", path.display(), index + 1))?;
+        written[index] = Some(completion.into());
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    let mut out: Box<dyn Write> = match &args.output {
+        Some(path) => {
+            Box::new(BufWriter::new(File::create(path).with_context(|| format!("output file {}", path.display()))?))
+        }
+        None => Box::new(BufWriter::new(std::io::stdout().lock())),
+    };
+    for line in written {
+        let line = line.context("the engine left out a completion: this is a bug in lifelong")?;
+        writeln!(out, "{}", serde_json::to_string(&line)?)?;
+    }
+    out.flush()?;
+    let stats = session.stats();
+    eprintln!(
+        "{total} completions: {} prompt tokens ({} reused), {} generated",
+        stats.prompt_tokens, stats.reused_tokens, stats.generated_tokens
+    );
+    Ok(())
+}
+
+/// Reads and checks every line before a model is loaded.
+fn read_lines(path: &std::path::Path, default: &Sampling) -> anyhow::Result<Vec<(Line, Sampling)>> {
+    let file = File::open(path).with_context(|| format!("request file {}", path.display()))?;
+    let mut lines = Vec::new();
+    for (index, text) in BufReader::new(file).lines().enumerate() {
+        let text = text?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let place = || format!("{}:{}", path.display(), index + 1);
+        let line: Line = serde_json::from_str(&text).with_context(place)?;
+        let sampling = merged(default, &line.sampling).with_context(place)?;
+        lines.push((line, sampling));
+    }
+    ensure!(!lines.is_empty(), "request file {} holds no request", path.display());
+    Ok(lines)
+}
+
+/// The command line's sampling with a line's own fields over it; unknown fields are errors.
+fn merged(default: &Sampling, fields: &serde_json::Map<String, serde_json::Value>) -> anyhow::Result<Sampling> {
+    let mut value = serde_json::to_value(default)?;
+    if let Some(object) = value.as_object_mut() {
+        object.extend(fields.clone());
+    }
+    let sampling: Sampling = serde_json::from_value(value)?;
+    sampling.validate()?;
+    Ok(sampling)
+}

@@ -1,0 +1,213 @@
+//! `lifelong models show`: one model as a page for people or as a JSON object.
+
+use std::path::PathBuf;
+
+use indicatif::DecimalBytes;
+use serde::Serialize;
+
+use crate::engine::hub::card::{self, Card};
+use crate::engine::hub::preset::Source;
+use crate::engine::hub::{self, Digest, ModelFiles, Named, Preset, Sources};
+
+/// Everything that is known of a model.
+#[derive(Serialize)]
+struct Page {
+    name: String,
+    /// Absent for a path or repository without a preset.
+    preset: Option<PresetPage>,
+    /// The registry's or the file's word for the architecture; absent when no file is here and no preset says it.
+    architecture: Option<String>,
+    /// Whether this program can load the architecture.
+    runs: bool,
+    /// All files are here and verified.
+    here: bool,
+    files: Vec<FilePage>,
+    /// What the checkpoint says; absent until its files are here.
+    checkpoint: Option<Card>,
+    kv_bytes_per_1000_tokens: Option<u64>,
+    chat_template_family: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct PresetPage {
+    about: String,
+    kind: hub::Kind,
+    licence: String,
+    source: String,
+    parameters: u64,
+    context: u32,
+}
+
+#[derive(Serialize)]
+struct FilePage {
+    name: String,
+    size: Option<u64>,
+    sha256: Option<Digest>,
+    /// Where it lies and where it came from, when it is here.
+    path: Option<PathBuf>,
+    origin: Option<String>,
+    sources: Vec<Source>,
+}
+
+/// Prints a model's page.
+///
+/// # Errors
+/// Unknown names, and files that are no checkpoint.
+pub(super) fn show(name: &str, json: bool) -> anyhow::Result<()> {
+    let page = Page::of(name, &Sources::from_env()?)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&page)?);
+    } else {
+        print!("{}", page.text());
+    }
+    Ok(())
+}
+
+impl Page {
+    fn of(name: &str, sources: &Sources) -> anyhow::Result<Page> {
+        let named = Named::find(name)?;
+        let local = hub::find_local(&named, sources)?;
+        let checkpoint = local.as_ref().map(Card::read).transpose()?;
+        let preset = match &named {
+            Named::Preset(preset) => Some(preset.as_ref()),
+            Named::Path(_) | Named::Repository(_) => None,
+        };
+        let of_file = checkpoint.as_ref().map(|card| card.architecture.clone());
+        let architecture = preset.map(|preset| preset.architecture.clone()).or(of_file);
+        Ok(Page {
+            name: preset.map_or_else(|| name.to_string(), |preset| preset.name.clone()),
+            runs: architecture.as_deref().is_some_and(card::is_ported),
+            architecture,
+            here: local.is_some(),
+            files: files(preset, local.as_ref()),
+            preset: preset.map(PresetPage::of),
+            kv_bytes_per_1000_tokens: checkpoint
+                .as_ref()
+                .filter(|_| is_decoder(preset))
+                .and_then(Card::kv_bytes_per_1000_tokens),
+            chat_template_family: checkpoint.as_ref().map(Card::template_family),
+            checkpoint,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.name);
+        let mut line = |label: &str, value: String| text.push_str(&format!("  {label:14}{value}\n"));
+        if let Some(preset) = &self.preset {
+            line("about", preset.about.clone());
+            line("kind", preset.kind.to_string());
+            line("licence", preset.licence.clone());
+            line("source", preset.source.clone());
+            line("parameters", preset.parameters.to_string());
+            line("context", format!("{} tokens", preset.context));
+        }
+        line("architecture", self.architecture_line());
+        match &self.checkpoint {
+            Some(card) => self.checkpoint_lines(card, &mut line),
+            None => line("here", format!("no; `lifelong models pull {}` fetches it", self.name)),
+        }
+        for file in &self.files {
+            text.push_str(&file.text());
+        }
+        text
+    }
+
+    fn architecture_line(&self) -> String {
+        match &self.architecture {
+            Some(name) if self.runs => format!("{name} (runs)"),
+            Some(name) => format!(
+                "{name}: not ported yet, so the model can be pulled but not run (ported: {})",
+                card::ported().join(", ")
+            ),
+            None => "not known until the files are here".into(),
+        }
+    }
+
+    fn checkpoint_lines(&self, card: &Card, line: &mut impl FnMut(&str, String)) {
+        let said = |number: Option<usize>| number.map_or_else(|| "not said".to_string(), |number| number.to_string());
+        let shape = card.dimensions;
+        line("layers", said(shape.layers));
+        line(
+            "heads",
+            format!("{} (key-value {}) of {}", said(shape.heads), said(shape.kv_heads), said(shape.head_dim)),
+        );
+        line("hidden", format!("{}, feed-forward {}", said(shape.hidden), said(shape.feed_forward)));
+        line("vocabulary", said(shape.vocabulary));
+        if self.preset.is_none() {
+            line("parameters", card.parameters.to_string());
+            line("context", format!("{} tokens", said(shape.context)));
+        }
+        let mut formats: Vec<(&String, &usize)> = card.formats.iter().collect();
+        formats.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let formats: Vec<String> = formats.iter().map(|(format, count)| format!("{count} × {format}")).collect();
+        line("weights", format!("{} ({})", DecimalBytes(card.weight_bytes), formats.join(", ")));
+        if let Some(bytes) = self.kv_bytes_per_1000_tokens {
+            line("KV cache", format!("{} per 1000 tokens", DecimalBytes(bytes)));
+        }
+        line("chat template", card.template_family().into());
+    }
+}
+
+impl PresetPage {
+    fn of(preset: &Preset) -> PresetPage {
+        PresetPage {
+            about: preset.about.clone(),
+            kind: preset.kind,
+            licence: preset.licence.clone(),
+            source: preset.source.clone(),
+            parameters: preset.parameters,
+            context: preset.context,
+        }
+    }
+}
+
+impl FilePage {
+    fn text(&self) -> String {
+        let size = self.size.map_or_else(|| "size unknown".into(), |size| DecimalBytes(size).to_string());
+        let digest =
+            self.sha256.map_or_else(|| "sha256 learned at the first pull".into(), |sha256| format!("sha256 {sha256}"));
+        let mut text = format!("  file {}, {size}, {digest}\n", self.name);
+        if let (Some(path), Some(origin)) = (&self.path, &self.origin) {
+            text.push_str(&format!("    here: {} (from {origin})\n", path.display()));
+        }
+        for source in &self.sources {
+            text.push_str(&format!("    from: {source}\n"));
+        }
+        text
+    }
+}
+
+/// A model without a preset may be either; then the KV cache of what it would be as a decoder is worth showing.
+fn is_decoder(preset: Option<&Preset>) -> bool {
+    preset.is_none_or(|preset| preset.kind == hub::Kind::Decoder)
+}
+
+/// The preset's files, or else the files that are here.
+fn files(preset: Option<&Preset>, local: Option<&ModelFiles>) -> Vec<FilePage> {
+    let here = |name: &str| local?.files.iter().find(|file| file.name == name);
+    let Some(preset) = preset else {
+        let files = local.into_iter().flat_map(|local| &local.files);
+        return files
+            .map(|file| FilePage {
+                name: file.name.clone(),
+                size: Some(file.size),
+                sha256: file.sha256,
+                path: Some(file.path.clone()),
+                origin: Some(file.origin.clone()),
+                sources: Vec::new(),
+            })
+            .collect();
+    };
+    let page = |file: &hub::preset::PresetFile| {
+        let here = here(&file.name);
+        FilePage {
+            name: file.name.clone(),
+            size: file.size.or(here.map(|file| file.size)),
+            sha256: file.sha256.or(here.and_then(|file| file.sha256)),
+            path: here.map(|file| file.path.clone()),
+            origin: here.map(|file| file.origin.clone()),
+            sources: file.sources.clone(),
+        }
+    };
+    preset.files.iter().map(page).collect()
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+const SMALL: &str = r#"
+name = "small"
+[models]
+backbones = ["m"]
+[benchmark]
+name = "kata"
+"#;
+
+fn error(text: &str) -> String {
+    format!("{:#}", parse(text).expect_err("the config must be refused"))
+}
+
+#[test]
+fn defaults_are_the_papers() {
+    let config = parse(&format!("{SMALL}[matrix]\n[vote]\n[sequence]\n[[agents]]\nname = \"a\"\n")).unwrap();
+    let sequence = config.sequence.unwrap();
+    assert_eq!((sequence.sequences, sequence.runs, sequence.warm_up, sequence.intervening), (50, 5, 5, 100));
+    assert_eq!(sequence.probe_interval, [6, 12]);
+    assert_eq!(sequence.dominant_share, 0.7);
+    assert_eq!(config.matrix.unwrap().seeds, 5);
+    assert_eq!(config.sampling.temperature, 0.7);
+    assert_eq!(config.agents[0].memory, "none");
+}
+
+/// Case cf-typo.
+#[test]
+fn a_typo_names_the_key_and_the_nearest_one() {
+    let message = error(&format!("{SMALL}[sampling]\ntemprature = 0.7\n"));
+    assert!(message.contains("temprature") && message.contains("did you mean `temperature`"), "{message}");
+}
+
+/// Case cf-dup-key.
+#[test]
+fn a_key_given_twice_is_refused() {
+    let message = error("seed = 1\nseed = 2\n");
+    assert!(message.contains("duplicate key"), "{message}");
+}
+
+/// Case cf-yaml-bool.
+#[test]
+fn a_value_of_the_wrong_type_is_refused() {
+    let message = error("name = \"x\"\n[models]\nbackbones = [false, 1e3]\n[benchmark]\nname = \"kata\"\n");
+    assert!(message.contains("backbones") && message.contains("expected a string"), "{message}");
+}
+
+#[test]
+fn values_out_of_range_name_key_value_and_range() {
+    for (addition, parts) in [
+        ("[matrix]\nseeds = 0", vec!["matrix.seeds", "0"]),
+        ("[matrix]\nheadroom = { min = 0.9, max = 0.1 }", vec!["matrix.headroom", "0.9", "0.1"]),
+        ("[engine]\ndevice = \"gpu\"", vec!["engine.device", "gpu", "cuda:N"]),
+        ("[vote]", vec!["[matrix]"]),
+        ("[sampling]\ntop_p = 0.0", vec!["top_p", "0"]),
+        ("[engine]\nkv_memory = \"lots\"", vec!["512MiB", "lots"]),
+        ("[[agents]]\nname = \"a\"\n[[agents]]\nname = \"a\"", vec!["agents.name", "twice"]),
+    ] {
+        let message = error(&format!("{SMALL}{addition}\n"));
+        for part in parts {
+            assert!(message.contains(part), "{addition}: {message}");
+        }
+    }
+    assert!(error(&SMALL.replace("small", "../up")).contains("folder"));
+}

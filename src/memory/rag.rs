@@ -1,0 +1,167 @@
+//! Dense retrieval over past attempts (PATH-Bench's RAG agent).
+//!
+//! Every observed task is kept, right or wrong; the `k` most similar by cosine are shown, most similar first. The
+//! papers name neither `k` nor the rendering: k = 2 and question first, so that truncation by the embedder keeps the
+//! question. Where the run reveals reference solutions, the remembered reply is that solution.
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, options};
+use crate::record::{Experience, Feedback, Role, TaskView};
+use crate::registry::Registered;
+
+pub struct Rag;
+
+/// Options of `[[agents]]` with `memory = "rag"`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    /// How many past attempts are shown.
+    k: usize,
+    /// What is embedded on the memory's side: the whole trajectory or the question alone.
+    embed: Embedded,
+    placement: Placement,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum Embedded {
+    Trajectory,
+    Question,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { k: 2, embed: Embedded::Trajectory, placement: Placement::BeforeQuestion }
+    }
+}
+
+impl Registered for Rag {
+    fn name(&self) -> &str {
+        "rag"
+    }
+    fn about(&self) -> &str {
+        "the k most similar past attempts by dense cosine similarity"
+    }
+    fn source(&self) -> &str {
+        "PATH-Bench, BGE-M3 RAG agent (dense mode)"
+    }
+}
+
+impl MemoryMethod for Rag {
+    fn create(&self, table: &toml::Table) -> anyhow::Result<Box<dyn Memory>> {
+        let options: Options = options(self.name(), table)?;
+        ensure!(options.k > 0, "memory `rag`: `k` must be at least 1, found 0");
+        Ok(Box::new(Store { options, state: State::default() }))
+    }
+
+    fn needs_embedder(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct State {
+    /// Embedding model of the vectors; set by the first experience.
+    embedder: Option<String>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    id: String,
+    question: String,
+    reply: String,
+    vector: Vec<f32>,
+}
+
+struct Store {
+    options: Options,
+    state: State,
+}
+
+impl Memory for Store {
+    fn recall(&self, task: &TaskView, handles: &Handles<'_>) -> anyhow::Result<Recall> {
+        if self.state.entries.is_empty() {
+            return Ok(Recall::default());
+        }
+        let query = self.embed(&task.question, handles)?;
+        let mut ranked: Vec<(f64, usize)> = self
+            .state
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (cosine(&query, &entry.vector), index))
+            .collect();
+        // Equal similarity: the earlier memory first, so that a run repeats.
+        ranked.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+        ranked.truncate(self.options.k);
+        if self.options.placement == Placement::EarlierTurns {
+            // As turns, the most similar stands next to the question.
+            ranked.reverse();
+        }
+        let blocks = ranked
+            .into_iter()
+            .map(|(score, index)| {
+                let entry = &self.state.entries[index];
+                Block { id: entry.id.clone(), question: entry.question.clone(), reply: entry.reply.clone(), score }
+            })
+            .collect();
+        Ok(Recall { contexts: vec![Context { placement: self.options.placement, preamble: PREAMBLE.into(), blocks }] })
+    }
+
+    fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
+        let reply = match &experience.feedback {
+            Feedback::Revealed { solution, .. } => solution.clone(),
+            _ => experience
+                .turns
+                .iter()
+                .filter(|turn| turn.role == Role::Assistant)
+                .map(|turn| turn.content.as_str())
+                .collect::<Vec<_>>()
+                .join("\n"),
+        };
+        let text = match self.options.embed {
+            Embedded::Trajectory => format!("{}\n{reply}", experience.task.question),
+            Embedded::Question => experience.task.question.clone(),
+        };
+        let vector = self.embed(&text, handles)?;
+        self.state.embedder = handles.embedder.map(|embedder| embedder.id());
+        self.state.entries.push(Entry {
+            id: format!("{}@{}", experience.task.id, experience.position),
+            question: experience.task.question.clone(),
+            reply,
+            vector,
+        });
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.state).expect("plain data always encodes")
+    }
+
+    fn load(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.state = serde_json::from_slice(bytes).context("saved state of memory `rag`")?;
+        Ok(())
+    }
+}
+
+impl Store {
+    fn embed(&self, text: &str, handles: &Handles<'_>) -> anyhow::Result<Vec<f32>> {
+        let embedder = handles.embedder.context("memory `rag` needs an embedding model: set `embedder` in [models]")?;
+        if let Some(expected) = &self.state.embedder {
+            let found = embedder.id();
+            ensure!(*expected == found, "memory `rag` holds vectors of {expected}, the run's embedder is {found}");
+        }
+        let mut vectors = embedder.embed(&[text.to_string()])?;
+        vectors.pop().context("the embedder returned no vector")
+    }
+}
+
+const PREAMBLE: &str = include_str!("../../configs/prompts/rag_preamble.txt");
+
+/// Dot product of unit vectors, summed in index order in f64.
+fn cosine(left: &[f32], right: &[f32]) -> f64 {
+    left.iter().zip(right).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}

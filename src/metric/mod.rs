@@ -1,0 +1,29 @@
+//! Numbers out of stored scores: pure functions with a fixed order of every sum, so that the same records give the same
+//! bits on any machine and after any resume.
+//!
+//! A value that is not defined (no graded score, k above n, one sample's standard error) is `None`, printed as `n/a`;
+//! it is never 0 and never NaN. Shares are in 0..=1 here; only reports multiply by 100.
+
+mod agreement;
+mod bootstrap;
+mod continual;
+mod gain;
+mod mean;
+mod pass_at_k;
+mod permutation;
+mod retrieval;
+mod sum;
+mod task_matrix;
+mod vote;
+
+pub use agreement::{agreement, kendall_tau_b, ranks};
+pub use bootstrap::{Distribution, INTERVAL_METHOD, Interval, RESAMPLES, difference_interval, mean_interval};
+pub use continual::{PathMetric, PathMetrics, PathSummary, path_metrics, probe_curve, summarise};
+pub use gain::{Gain, mean_gain, transfer_gain};
+pub use mean::{Accuracy, Mean, Part, Weights, accuracy, group, mean_of, median};
+pub use pass_at_k::pass_at_k;
+pub use permutation::{PERMUTATIONS, holm, paired_permutation_p};
+pub use retrieval::{Retrieval, retrieval};
+pub use sum::{mean, sum};
+pub use task_matrix::{TaskMatrix, task_matrix};
+pub use vote::{seed_groups, sign, vote};

@@ -1,0 +1,234 @@
+//! What a run decided before it started counting: the pool, the voted relations and the sequences.
+//!
+//! The run writes each of these once into its folder (`pool.json`, `vote.json`, `sequences.json`); the report reads
+//! them to know what every coordinate means and which units are still missing. Tasks are named by their index in
+//! [`PoolPlan::tasks`], the same number that [`Coord`](super::Coord) carries.
+
+use serde::{Deserialize, Serialize};
+
+use super::TaskId;
+
+/// File name of the [`PoolPlan`] in a run folder.
+pub const POOL_FILE: &str = "pool.json";
+/// File name of the [`VotePlan`] in a run folder.
+pub const VOTE_FILE: &str = "vote.json";
+/// File name of the [`SequencesPlan`] in a run folder.
+pub const SEQUENCES_FILE: &str = "sequences.json";
+
+/// The tasks of a run and the models whose transfer matrix is measured on them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolPlan {
+    /// Every candidate, in the benchmark's order. Coordinates index this list.
+    pub tasks: Vec<PoolTask>,
+    /// Indices, ascending, of the tasks that passed the headroom filter: only pairs of these are measured.
+    pub kept: Vec<u32>,
+    /// Models of the matrix, in the config's order: the MODEL of the stage `matrix/MODEL`. Empty: no matrix is run.
+    pub models: Vec<String>,
+    /// Seeds (attempts) of every matrix cell.
+    pub seeds: u32,
+}
+
+/// One task of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolTask {
+    pub id: TaskId,
+    pub family: Option<String>,
+}
+
+/// How experience with one task bears on another, as voted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Relation {
+    Positive,
+    Neutral,
+    Negative,
+    /// The voters disagree; never sampled.
+    Mixed,
+}
+
+impl Relation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Relation::Positive => "positive",
+            Relation::Neutral => "neutral",
+            Relation::Negative => "negative",
+            Relation::Mixed => "mixed",
+        }
+    }
+
+    fn letter(relation: Option<Relation>) -> char {
+        match relation {
+            Some(Relation::Positive) => '+',
+            Some(Relation::Neutral) => '0',
+            Some(Relation::Negative) => '-',
+            Some(Relation::Mixed) => '~',
+            None => '.',
+        }
+    }
+
+    fn from_letter(letter: char) -> Result<Option<Relation>, String> {
+        match letter {
+            '+' => Ok(Some(Relation::Positive)),
+            '0' => Ok(Some(Relation::Neutral)),
+            '-' => Ok(Some(Relation::Negative)),
+            '~' => Ok(Some(Relation::Mixed)),
+            '.' => Ok(None),
+            other => Err(format!("expected one of `+ 0 - ~ .`, found `{other}`")),
+        }
+    }
+}
+
+/// The voted relation `V[i][j]` of every ordered pair, and who voted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VotePlan {
+    /// Names of the voters: models, or groups of seeds of one model.
+    pub voters: Vec<String>,
+    pub relations: Relations,
+}
+
+/// A square of relations: `get(i, j)` is what experience with task i does to task j. `None` on the diagonal, for tasks
+/// outside the headroom filter, and where nothing was graded.
+///
+/// Stored as one text a row, one letter a cell (`+ 0 - ~ .`), so that a person can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Relations {
+    cells: Vec<Vec<Option<Relation>>>,
+}
+
+impl Relations {
+    /// All pairs undecided.
+    pub fn undecided(tasks: usize) -> Self {
+        Relations { cells: vec![vec![None; tasks]; tasks] }
+    }
+
+    /// Number of tasks on each side.
+    pub fn tasks(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// # Panics
+    /// When an index is outside `0..tasks()`.
+    pub fn get(&self, source: usize, target: usize) -> Option<Relation> {
+        self.cells[source][target]
+    }
+
+    /// # Panics
+    /// When an index is outside `0..tasks()`.
+    pub fn set(&mut self, source: usize, target: usize, relation: Option<Relation>) {
+        self.cells[source][target] = relation;
+    }
+}
+
+impl From<Relations> for Vec<String> {
+    fn from(relations: Relations) -> Vec<String> {
+        relations.cells.iter().map(|row| row.iter().map(|cell| Relation::letter(*cell)).collect()).collect()
+    }
+}
+
+impl TryFrom<Vec<String>> for Relations {
+    type Error = String;
+
+    fn try_from(rows: Vec<String>) -> Result<Self, String> {
+        let mut cells = Vec::with_capacity(rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            let row: Vec<Option<Relation>> = row.chars().map(Relation::from_letter).collect::<Result<_, _>>()?;
+            if row.len() != rows.len() {
+                return Err(format!("row {index}: expected {} letters, found {}", rows.len(), row.len()));
+            }
+            cells.push(row);
+        }
+        Ok(Relations { cells })
+    }
+}
+
+/// All lifelong sequences of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SequencesPlan {
+    /// The model every agent runs on.
+    pub model: String,
+    /// Agents in the config's order: the AGENT of the stage `sequence/HISTORY/AGENT`.
+    pub agents: Vec<String>,
+    /// The memory-free agent the others are compared with, when it is among `agents`.
+    pub baseline: Option<String>,
+    /// Repetitions of every sequence by every agent.
+    pub runs: u32,
+    pub histories: Vec<HistoryPlan>,
+}
+
+/// The sequences of one kind of history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryPlan {
+    /// The HISTORY of the stage `sequence/HISTORY/AGENT`, for example `positive`.
+    pub name: String,
+    pub sequences: Vec<SequencePlan>,
+}
+
+/// One lifelong sequence around a probe task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SequencePlan {
+    /// Pool index of the probe.
+    pub probe: u32,
+    /// Executions in order; the position is the step of the coordinate.
+    pub steps: Vec<PlannedStep>,
+}
+
+/// One execution of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedStep {
+    /// Pool index of the task.
+    pub task: u32,
+    pub kind: StepKind,
+}
+
+/// What a step of a sequence is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// First occurrence of the probe, before any experience.
+    ColdProbe,
+    WarmUp,
+    /// Second occurrence of the probe, right after the warm-up.
+    WarmProbe,
+    Intervening,
+    /// Every later occurrence of the probe.
+    Probe,
+}
+
+impl StepKind {
+    pub fn is_probe(self) -> bool {
+        matches!(self, StepKind::ColdProbe | StepKind::WarmProbe | StepKind::Probe)
+    }
+
+    /// Only experience between the probes changes the memory.
+    pub fn updates_memory(self) -> bool {
+        !self.is_probe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relations_read_as_letters() {
+        let mut relations = Relations::undecided(2);
+        relations.set(0, 1, Some(Relation::Positive));
+        relations.set(1, 0, Some(Relation::Mixed));
+        let text = serde_json::to_string(&relations).unwrap();
+        assert_eq!(text, r#"[".+","~."]"#);
+        assert_eq!(serde_json::from_str::<Relations>(&text).unwrap(), relations);
+    }
+
+    #[test]
+    fn a_ragged_or_foreign_square_is_refused() {
+        assert!(serde_json::from_str::<Relations>(r#"[".+","~"]"#).unwrap_err().to_string().contains("row 1"));
+        assert!(serde_json::from_str::<Relations>(r#"["x"]"#).unwrap_err().to_string().contains("found `x`"));
+    }
+}

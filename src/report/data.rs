@@ -1,0 +1,183 @@
+//! From a run folder to the numbers of its report.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::{AttemptRecord, Ending, Usage};
+use crate::seed::Seed;
+use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
+
+use super::matrix::{self, ModelMatrix};
+use super::sequence::{self, Sequences};
+
+/// Everything the report shows.
+pub struct ReportData {
+    pub run_id: RunId,
+    pub identity: Identity,
+    /// What the run planned and how much of it is stored; incomplete parts are named in every output.
+    pub completeness: Vec<Completeness>,
+    /// Whether every planned unit is stored.
+    pub is_complete: bool,
+    /// Pieces of the record log that are not whole records; their units will be done again.
+    pub damaged_pieces: usize,
+    pub pool: Option<PoolPlan>,
+    pub matrices: Vec<ModelMatrix>,
+    pub vote: Option<VotePlan>,
+    pub sequences: Option<Sequences>,
+    pub usage: Vec<StageUsage>,
+    /// Sorted by coordinate.
+    pub records: Vec<AttemptRecord>,
+    pub timing: Timing,
+}
+
+/// How far one part of the run has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completeness {
+    pub what: String,
+    pub done: usize,
+    /// `None` while it is not planned yet.
+    pub of: Option<usize>,
+}
+
+impl Completeness {
+    pub fn is_complete(&self) -> bool {
+        self.of == Some(self.done)
+    }
+}
+
+/// What one stage used, from its records alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageUsage {
+    pub stage: String,
+    pub attempts: usize,
+    pub ungraded: usize,
+    pub usage: Usage,
+    /// How often each ending occurred, in the order of [`Ending`].
+    pub endings: BTreeMap<Ending, usize>,
+}
+
+/// What depends on the clock and the machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timing {
+    pub totals: Totals,
+    pub machines: Vec<Machine>,
+    pub stages: BTreeMap<String, StageTime>,
+}
+
+/// Records by stage, then by (sequence, step, attempt).
+pub(super) type Stages<'a> = BTreeMap<&'a str, BTreeMap<(u32, u32, u32), &'a AttemptRecord>>;
+
+impl ReportData {
+    /// # Errors
+    /// When the folder's files cannot be read or contradict each other.
+    pub fn build(reader: &RunReader) -> store::Result<ReportData> {
+        let manifest = reader.manifest();
+        let seed = Seed(manifest.seed());
+        let (records, damage) = reader.records()?;
+        let pool: Option<PoolPlan> = reader.plan(POOL_FILE)?;
+        let vote: Option<VotePlan> = reader.plan(VOTE_FILE)?;
+        let sequences_plan: Option<SequencesPlan> = reader.plan(SEQUENCES_FILE)?;
+
+        let mut stages: Stages<'_> = BTreeMap::new();
+        for record in &records {
+            let coord = &record.coord;
+            let stage = stages.entry(coord.stage.as_str()).or_default();
+            stage.insert((coord.sequence, coord.step, coord.attempt), record);
+        }
+        let matrices = pool.as_ref().map(|pool| matrix::build(pool, vote.as_ref(), &stages, seed)).unwrap_or_default();
+        let sequences = sequences_plan.map(|plan| sequence::build(plan, &stages, seed));
+        let completeness = completeness(&manifest.identity.config, &matrices, vote.is_some(), sequences.as_ref());
+        Ok(ReportData {
+            run_id: manifest.run_id.clone(),
+            identity: manifest.identity.clone(),
+            is_complete: completeness.iter().all(Completeness::is_complete),
+            completeness,
+            damaged_pieces: damage.len(),
+            usage: usage(&stages),
+            timing: timing(&reader.timing()?),
+            pool,
+            matrices,
+            vote,
+            sequences,
+            records,
+        })
+    }
+
+    /// A text of the config, `None` where it has none.
+    pub fn config_text(&self, key: &str) -> Option<&str> {
+        self.identity.config.get(key).and_then(Value::as_str)
+    }
+
+    /// Name of the run.
+    pub fn name(&self) -> &str {
+        self.config_text("name").unwrap_or("run")
+    }
+
+    /// How a task is called in tables: its id, or its index when the pool is not known.
+    pub fn task_name(&self, index: u32) -> String {
+        let task = self.pool.as_ref().and_then(|pool| pool.tasks.get(index as usize));
+        task.map_or_else(|| format!("task {index}"), |task| task.id.to_string())
+    }
+
+    /// Family of a task, where it has one.
+    pub fn family(&self, index: u32) -> Option<&str> {
+        self.pool.as_ref()?.tasks.get(index as usize)?.family.as_deref()
+    }
+}
+
+/// One line for each part that the config asks for.
+fn completeness(
+    config: &Value,
+    matrices: &[ModelMatrix],
+    has_vote: bool,
+    sequences: Option<&Sequences>,
+) -> Vec<Completeness> {
+    let asks_for = |stage: &str| config.get(stage).is_some_and(|value| !value.is_null());
+    let mut parts = Vec::new();
+    let mut part = |what: String, done, of| parts.push(Completeness { what, done, of });
+    if asks_for("matrix") && matrices.is_empty() {
+        part("matrix: pool and headroom filter".into(), 0, None);
+    }
+    for matrix in matrices {
+        part(format!("matrix {}: attempts", matrix.model), matrix.stored, Some(matrix.planned));
+    }
+    if asks_for("vote") {
+        part("vote".into(), usize::from(has_vote), Some(1));
+    }
+    match sequences {
+        None if asks_for("sequence") => part("sequences: plan".into(), 0, None),
+        None => {}
+        Some(sequences) => {
+            for cell in &sequences.cells {
+                part(format!("{} history, {}: steps", cell.history, cell.agent), cell.stored, Some(cell.planned));
+            }
+        }
+    }
+    parts
+}
+
+fn usage(stages: &Stages<'_>) -> Vec<StageUsage> {
+    stages
+        .iter()
+        .map(|(stage, records)| {
+            let mut total = Usage::default();
+            let mut endings = BTreeMap::new();
+            for record in records.values() {
+                total += record.attempt.usage;
+                *endings.entry(record.attempt.ending).or_insert(0) += 1;
+            }
+            let ungraded = records.values().filter(|record| record.score.graded().is_none()).count();
+            StageUsage { stage: stage.to_string(), attempts: records.len(), ungraded, usage: total, endings }
+        })
+        .collect()
+}
+
+fn timing(log: &[TimingRecord]) -> Timing {
+    let machines = log.iter().filter_map(|record| match record {
+        TimingRecord::Segment { machine, .. } => Some(machine.clone()),
+        TimingRecord::Unit { .. } => None,
+    });
+    Timing { totals: store::totals(log), machines: machines.collect(), stages: store::stage_times(log) }
+}

@@ -1,0 +1,66 @@
+//! The report of a run, rebuilt from its stored records alone: no device, no model, the same bytes each time.
+//!
+//! [`data`] turns records into numbers, [`tables`] lays them out for files, [`view`] for people; then one file a format:
+//! [`csv`], [`parquet`], [`terminal`], [`svg`], [`html`]. Whatever depends on the clock stands in `timing.csv` and in
+//! one marked block of the page; everything else is equal for equal records. A run that is not finished is reported as
+//! far as it came, and says what is missing.
+
+mod csv;
+mod data;
+mod html;
+mod matrix;
+mod parquet;
+mod sequence;
+mod svg;
+mod table;
+mod tables;
+mod terminal;
+mod vectors;
+mod view;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::store::{RunReader, write_atomic};
+
+pub use data::{Completeness, ReportData, StageUsage, Timing};
+pub use matrix::{FamilyGain, ModelMatrix, Pair, ZeroShot};
+pub use sequence::{Contrast, CurvePoint, Life, LifeCell, Sequences};
+pub use vectors::write_vectors;
+
+/// Folder of the report inside a run folder.
+pub const REPORT_FOLDER: &str = "report";
+
+/// Writes the report of a run folder to `RUN_DIR/report/` and prints its tables.
+///
+/// # Errors
+/// When the folder holds no run, its records contradict each other, or the report cannot be written; each names the
+/// path.
+pub fn write(folder: &Path) -> anyhow::Result<()> {
+    let reader = RunReader::open(folder)?;
+    let data = ReportData::build(&reader).with_context(|| format!("report of {}", folder.display()))?;
+    let target = folder.join(REPORT_FOLDER);
+    write_files(&data, &target)?;
+    std::io::stdout().write_all(terminal::render(&data).as_bytes()).context("print the report")?;
+    eprintln!("report: {}", target.join("index.html").display());
+    Ok(())
+}
+
+/// Writes every file of the report. Each is replaced as a whole, so that a reader finds the old one or the new one.
+///
+/// # Errors
+/// Names the file that could not be written.
+pub fn write_files(data: &ReportData, target: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
+    for table in tables::all(data) {
+        write_atomic(&target.join(format!("{}.csv", table.name)), csv::render(&table).as_bytes())?;
+        let bytes = parquet::render(&table).with_context(|| format!("table {} as Parquet", table.name))?;
+        write_atomic(&target.join(format!("{}.parquet", table.name)), &bytes)?;
+    }
+    write_atomic(&target.join("timing.csv"), csv::render(&tables::timing(data)).as_bytes())?;
+    write_atomic(&target.join("index.html"), html::render(data)?.as_bytes())?;
+    Ok(())
+}

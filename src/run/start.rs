@@ -1,0 +1,62 @@
+//! Brings a model into memory, ready to answer.
+
+use std::thread::available_parallelism;
+
+use anyhow::Context as _;
+use lifelong_kernels::Device;
+
+use super::resolve::ResolvedModel;
+use crate::config::EngineConfig;
+use crate::engine::embed::{Embedder, load_embedder as load_encoder};
+use crate::engine::hub::{self, ModelFiles, Sources};
+use crate::engine::model;
+use crate::engine::session::{Engine, EngineOptions};
+
+/// The device a config asks for.
+///
+/// # Errors
+/// When a GPU is asked for by name and there is none that can be used; `auto` takes the CPU then.
+pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
+    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+    match config.device.as_str() {
+        "auto" | "cpu" => Ok(Device::cpu(threads)),
+        named => {
+            let index = named.strip_prefix("cuda:").unwrap_or("0").parse().unwrap_or(0);
+            Device::cuda(index).with_context(|| {
+                format!("device `{named}` cannot be used\nhint: `auto` takes a GPU when there is one, else the CPU")
+            })
+        }
+    }
+}
+
+/// Resolves a backbone by name and starts an engine on it.
+pub fn start_engine(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Engine> {
+    start_on(&hub::resolve(name, sources)?, config)
+}
+
+/// Starts an engine on a resolved backbone.
+pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Engine> {
+    start_on(&model.files, config).with_context(|| format!("backbone `{}`", model.name))
+}
+
+fn start_on(files: &ModelFiles, config: &EngineConfig) -> anyhow::Result<Engine> {
+    let device = device(config)?;
+    let loaded = model::load(files, &device)?;
+    let options = EngineOptions {
+        max_batch: config.max_batch,
+        kv_memory_bytes: config.kv_memory.map(|size| size.0),
+        prefill_chunk: config.prefill_chunk,
+        prefix_cache: config.prefix_cache,
+    };
+    Ok(Engine::start(loaded, &options)?)
+}
+
+/// Resolves an embedding model by name and loads it.
+pub fn start_embedder(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Embedder> {
+    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?)?)
+}
+
+/// Loads a resolved embedding model.
+pub fn load_embedder(resolved: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Embedder> {
+    load_encoder(&resolved.files, &device(config)?).with_context(|| format!("embedding model `{}`", resolved.name))
+}

@@ -1,0 +1,147 @@
+//! The promise of a run: killed at any moment, the same command goes on, to the same report.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lifelong::seed::Seed;
+
+const KILLS: u32 = 20;
+
+/// Small, with every stage and every agent. Its results are a function of the weights, so what it needs of the pool
+/// (an eligible probe) holds or fails for ever.
+const CONFIG: &str = r#"
+name = "resume"
+seed = 3
+[models]
+backbones = ["smollm2-135m-instruct"]
+embedder = "all-minilm-l6-v2"
+[sampling]
+temperature = 0.7
+max_tokens = 8
+stop = ["\n"]
+[benchmark]
+name = "kata"
+limit = 12
+[matrix]
+seeds = 2
+[vote]
+[sequence]
+histories = ["positive"]
+sequences = 2
+runs = 2
+warm_up = 1
+intervening = 8
+dominant_share = 0.5
+probe_interval = [2, 4]
+[[agents]]
+name = "memory-free"
+[[agents]]
+name = "rag"
+memory = "rag"
+feedback = "revealed"
+options = { placement = "earlier_turns" }
+[[agents]]
+name = "replay"
+memory = "replay"
+[[agents]]
+name = "vote"
+memory = "groups"
+policy = "group_self_consistency"
+options = { groups = 2 }
+"#;
+
+fn start(config: &Path, folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_lifelong"))
+        .args(["run".as_ref(), config.as_os_str(), "--out".as_ref(), folder.as_os_str()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn finish(child: Child) {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn stored_bytes(folder: &Path) -> u64 {
+    fs::metadata(folder.join("attempts.jsonl")).map_or(0, |file| file.len())
+}
+
+/// Kills the process with SIGKILL once the log has grown by about `growth` bytes; false when it ended by itself.
+fn kill_after(child: &mut Child, folder: &Path, growth: u64) -> bool {
+    let target = stored_bytes(folder) + growth;
+    let started = Instant::now();
+    while stored_bytes(folder) < target {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(started.elapsed() < Duration::from_secs(120), "the run stores nothing");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    true
+}
+
+/// Every file of the report without what depends on the clock.
+fn report(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    fs::read_dir(folder.join("report"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().is_some_and(|name| name != "timing.csv"))
+        .map(|path| {
+            let mut bytes = fs::read(&path).unwrap();
+            if path.extension().is_some_and(|extension| extension == "html") {
+                let page = String::from_utf8(bytes).unwrap();
+                let (before, rest) = page.split_once("<!-- times:begin").unwrap();
+                let (_, after) = rest.split_once("<!-- times:end -->").unwrap();
+                bytes = format!("{before}{after}").into_bytes();
+            }
+            (path.file_name().unwrap().to_string_lossy().into_owned(), bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn a_run_killed_twenty_times_reports_what_an_uninterrupted_one_does() {
+    if support::model_files("smollm2-135m-instruct").is_none() || support::model_files("all-minilm-l6-v2").is_none() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("resume.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let (whole, killed) = (home.path().join("whole"), home.path().join("killed"));
+    finish(start(&config, &whole));
+
+    let step = stored_bytes(&whole) / u64::from(KILLS);
+    let mut draws = Seed(11).stream();
+    for _ in 0..KILLS {
+        let mut child = start(&config, &killed);
+        // On average a little less than a twentieth of the run, from the very first line on.
+        if !kill_after(&mut child, &killed, draws.below(2 * step - step / 4)) {
+            break;
+        }
+    }
+    finish(start(&config, &killed));
+
+    let (expected, found) = (report(&whole), report(&killed));
+    assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
+    for (name, bytes) in &expected {
+        assert!(found[name] == *bytes, "{name} differs");
+    }
+    assert!(expected.len() >= 10, "{:?}", expected.keys());
+
+    // Another config may not go on in this folder; another speed may.
+    fs::write(&config, CONFIG.replace("temperature = 0.7", "temperature = 0.8")).unwrap();
+    let refused = start(&config, &killed).wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("temperature"), "{message}");
+    fs::write(&config, format!("{CONFIG}[engine]\nmax_batch = 3\nthreads = 1\n")).unwrap();
+    finish(start(&config, &killed));
+}

@@ -1,0 +1,14 @@
+//! What several integration tests need.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use lifelong::engine::hub::{self, ModelFiles, Sources};
+
+/// Real weights, through the program's own model sources: from the folder `LIFELONG_TEST_MODELS` when it is set, else
+/// from the user's model cache; pulled when missing. `None`, with one line that says why, when no source has them.
+pub fn model_files(name: &str) -> Option<ModelFiles> {
+    let mut sources = Sources::from_env().map_err(|error| println!("skipped: {error}")).ok()?;
+    if let Some(home) = std::env::var_os("LIFELONG_TEST_MODELS") {
+        sources.home = home.into();
+    }
+    hub::resolve(name, &sources).map_err(|error| println!("skipped: {error}")).ok()
+}
