@@ -22,7 +22,6 @@ mod batch;
 mod block;
 mod cache;
 mod generation;
-mod gguf;
 mod penalty;
 mod prefix;
 mod sampler;

@@ -1,5 +1,6 @@
 //! From a model's files to something the engine can run.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use lifelong_kernels::Device;
@@ -9,7 +10,6 @@ use serde_json::Value;
 use super::error::{Error, Result};
 use super::generate::Prompter;
 use super::generation::{TextStream, declared_eos};
-use super::gguf;
 use super::hub::ModelFiles;
 use super::template::{ChatMessage, ChatTemplate, RenderOptions, TemplateTokens};
 use super::tokenizer::{DecodeStream, Specials, Tokenizer};
@@ -92,7 +92,9 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
     let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
     let tokenizer = load_tokenizer(files, &checkpoint)?;
-    let template = load_template(files, &checkpoint, &tokenizer)?;
+    let folder = small_files(files, &checkpoint);
+    let template = ChatTemplate::from_checkpoint(&checkpoint, folder, TemplateTokens::of(&tokenizer))
+        .map_err(|error| fault("chat template", &error))?;
     let decoder: Arc<dyn Decoder> = load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
     let (tokens, width) = (tokenizer.vocab_size(), decoder.geometry().vocab);
     if tokens > width {
@@ -114,23 +116,15 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
 
 /// The tokenizer of a checkpoint: from the files beside it, or rebuilt from its GGUF metadata.
 pub(crate) fn load_tokenizer(files: &ModelFiles, checkpoint: &Checkpoint) -> Result<Tokenizer> {
-    let vocabulary = checkpoint.gguf().map(gguf::vocabulary).transpose()?.flatten();
-    let loaded = match &vocabulary {
-        // A lone GGUF file lies in a folder whose other files are not part of the model.
-        Some(vocabulary) if !has_file(files, "tokenizer.json") => Tokenizer::from_gguf(vocabulary),
-        vocabulary => Tokenizer::load(vocabulary.as_ref(), &files.folder),
-    };
-    loaded.map_err(|error| load_error(files, "tokenizer", &error))
+    Tokenizer::from_checkpoint(checkpoint, small_files(files, checkpoint))
+        .map_err(|error| load_error(files, "tokenizer", &error))
 }
 
-fn load_template(files: &ModelFiles, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>> {
-    let in_header = checkpoint.gguf().map(gguf::chat_template).transpose()?.flatten();
-    let tokens = TemplateTokens::of(tokenizer);
-    let loaded = match in_header {
-        Some(source) if files.files.len() == 1 => ChatTemplate::new(source, tokens).map(Some),
-        source => ChatTemplate::load(source, &files.folder, tokens),
-    };
-    loaded.map_err(|error| load_error(files, "chat template", &error))
+/// The folder of the tokenizer's and the template's files. A GGUF file named by itself carries both, and what lies in its
+/// folder is not part of the model: its own path then stands for a folder that holds nothing.
+fn small_files<'a>(files: &'a ModelFiles, checkpoint: &'a Checkpoint) -> &'a Path {
+    let is_alone = files.files.len() == 1 && checkpoint.gguf().is_some();
+    if is_alone { checkpoint.path() } else { &files.folder }
 }
 
 pub(crate) fn load_error(files: &ModelFiles, part: &str, error: &dyn std::fmt::Display) -> Error {
@@ -142,10 +136,6 @@ pub(crate) fn json_beside(files: &ModelFiles, name: &str) -> Value {
     let file = files.files.iter().find(|file| file.name == name);
     let text = file.and_then(|file| std::fs::read_to_string(&file.path).ok());
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
-}
-
-fn has_file(files: &ModelFiles, name: &str) -> bool {
-    files.files.iter().any(|file| file.name == name)
 }
 
 impl LoadedModel {
