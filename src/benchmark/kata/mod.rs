@@ -124,7 +124,10 @@ mod tests {
     #[test]
     fn the_default_pool_is_pinned() {
         let pool = load("").unwrap();
-        assert_eq!((KATA_VERSION, pool.digest.as_str()), (1, "PINNED"));
+        assert_eq!(
+            (KATA_VERSION, pool.digest.as_str()),
+            (1, "2b59118999035a360c85810edf963dd35034da32c3e9ec7321d52fea56d9c58f")
+        );
         assert_eq!(load("").unwrap().tasks, pool.tasks);
     }
 
