@@ -2,9 +2,8 @@
 //! `tests/golden/smollm2/make.py` of the repository made the expected values.
 //!
 //! llama.cpp rounds activations to 8 bits, which moves the logits of this model by about 0.2: with its flash attention
-//! off it repeats only 9 of 20 ordinary continuations of its default settings. So two things are asserted: on text that
-//! float32 is sure of, the tokens are llama.cpp's; on ordinary text, our logits are as close to float32 as its are, and
-//! our choice differs from its only where float32 has nearly a tie.
+//! off it repeats only 9 of these 20 continuations of its default settings. So what is asserted is not that every token is
+//! the same, but that ours are as close to float32 as its are, and differ from its only where float32 has nearly a tie.
 
 mod shared;
 
@@ -68,24 +67,35 @@ fn forced(model: &dyn Decoder, device: &Device, case: &Case) -> Vec<Vec<f32>> {
     logits.chunks_exact(model.geometry().vocab).map(<[f32]>::to_vec).collect()
 }
 
-/// How one model follows llama.cpp's continuations.
-struct Outcome {
-    equal: usize,
-    /// Mean distances from float32.
-    ours: f64,
-    theirs: f64,
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn follow(model: &dyn Decoder, device: &Device, set: &str) -> Outcome {
+#[test]
+fn as_close_to_float32_as_llama_cpp() {
+    /// Of means over about 600 positions; both distances have the same cause.
+    const AS_CLOSE: f64 = 1.1;
     /// Five times the distance that 8-bit activations cause.
     const NEAR_TIE: f32 = 1.0;
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2").join(set);
+    let Some(path) = shared::weights("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2/greedy.json");
     let Golden { cases } = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
     assert_eq!(cases.len(), 20);
+
+    let device = Device::cpu(2);
+    let begun = Instant::now();
+    let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
+    println!("loaded in {:.3} s", begun.elapsed().as_secs_f64());
+    let geometry = model.geometry();
+    assert_eq!((geometry.layers, geometry.heads, geometry.kv_heads, geometry.head_dim), (30, 9, 3, 64));
+    assert_eq!((geometry.parameters, geometry.weight_bytes), (134_515_008, 96_576_768));
+    assert!(model.notes().is_empty());
+
     let (mut ours, mut theirs, mut equal) = (Vec::new(), Vec::new(), 0);
     for case in &cases {
+        let logits = forced(model.as_ref(), &device, case);
         let mut parted = false;
-        for ((found, step), token) in forced(model, device, case).iter().zip(&case.steps).zip(&case.continuation) {
+        for ((found, step), token) in logits.iter().zip(&case.steps).zip(&case.continuation) {
             ours.push(step.distance(step.ids.iter().map(|id| found[*id])));
             theirs.push(step.distance(step.llama_cpp.iter().copied()));
             let (choice, token) = (argmax(found), *token as usize);
@@ -97,29 +107,7 @@ fn follow(model: &dyn Decoder, device: &Device, set: &str) -> Outcome {
         }
         equal += usize::from(!parted);
     }
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (ours, theirs) = (mean(&ours), mean(&theirs));
-    println!("{set}: {equal} of 20 equal; mean distance from float32: ours {ours:.4}, llama.cpp {theirs:.4}");
-    Outcome { equal, ours, theirs }
-}
-
-#[test]
-fn real_weights_against_llama_cpp_and_float32() {
-    /// Of means over about 600 positions; both distances have the same cause.
-    const AS_CLOSE: f64 = 1.1;
-    let Some(path) = shared::weights("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
-    let device = Device::cpu(2);
-    let begun = Instant::now();
-    let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
-    println!("loaded in {:.3} s", begun.elapsed().as_secs_f64());
-    let geometry = model.geometry();
-    assert_eq!((geometry.layers, geometry.heads, geometry.kv_heads, geometry.head_dim), (30, 9, 3, 64));
-    assert_eq!((geometry.parameters, geometry.weight_bytes), (134_515_008, 96_576_768));
-    assert!(model.notes().is_empty());
-
-    let decided = follow(model.as_ref(), &device, "decided.json");
-    assert!(decided.equal >= 18, "{} of 20 decided continuations", decided.equal);
-    for Outcome { ours, theirs, .. } in [decided, follow(model.as_ref(), &device, "open.json")] {
-        assert!(ours <= theirs * AS_CLOSE, "ours {ours}, llama.cpp {theirs}");
-    }
+    println!("{equal} of 20 continuations equal; mean distance from float32: ours {ours:.4}, llama.cpp {theirs:.4}");
+    assert!(ours <= theirs * AS_CLOSE, "ours {ours}, llama.cpp {theirs}");
 }
