@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("scorer", &["record", "registry", "reply", "sandbox"]),
     ("benchmark", &["record", "registry", "reply", "seed"]),
     ("store", &["record"]),
-    ("memory", &["record", "registry", "reply", "engine"]),
+    ("memory", &["record", "registry", "seed", "reply", "engine"]),
     ("policy", &["record", "registry", "seed", "engine"]),
     ("agent", &["record", "seed", "engine", "environment", "memory", "policy"]),
     (

@@ -1,7 +1,7 @@
 //! A tiny Llama with random weights, written to a temporary folder and loaded like any model.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lifelong::engine::error::Result;
 use lifelong::engine::hub::{ModelFile, ModelFiles};
