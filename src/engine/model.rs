@@ -92,9 +92,7 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
     let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
     let tokenizer = load_tokenizer(files, &checkpoint)?;
-    let folder = small_files(files, &checkpoint);
-    let template = ChatTemplate::from_checkpoint(&checkpoint, folder, TemplateTokens::of(&tokenizer))
-        .map_err(|error| fault("chat template", &error))?;
+    let template = load_template(files, &checkpoint, &tokenizer)?;
     let decoder: Arc<dyn Decoder> = load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
     let (tokens, width) = (tokenizer.vocab_size(), decoder.geometry().vocab);
     if tokens > width {
@@ -118,6 +116,11 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
 pub(crate) fn load_tokenizer(files: &ModelFiles, checkpoint: &Checkpoint) -> Result<Tokenizer> {
     Tokenizer::from_checkpoint(checkpoint, small_files(files, checkpoint))
         .map_err(|error| load_error(files, "tokenizer", &error))
+}
+
+fn load_template(files: &ModelFiles, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>> {
+    ChatTemplate::from_checkpoint(checkpoint, small_files(files, checkpoint), TemplateTokens::of(tokenizer))
+        .map_err(|error| load_error(files, "chat template", &error))
 }
 
 /// The folder of the tokenizer's and the template's files. A GGUF file named by itself carries both, and what lies in its
