@@ -10,6 +10,8 @@
 //! Runs on SmolLM2-135M-Instruct when it is in the model cache (`lifelong models pull smollm2-135m-instruct`), else on
 //! random weights of the same shape; the first line says which. Threads: `LIFELONG_BENCH_THREADS`, else all cores.
 
+#[path = "../tests/support/mod.rs"]
+mod models;
 #[path = "../tests/support/engine.rs"]
 mod support;
 
@@ -22,7 +24,7 @@ use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::engine::stats::Stats;
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
-use support::{Shape, Storage, Written, smollm2};
+use support::{Shape, Storage, Written};
 
 /// SmolLM2-135M with an untied head.
 const SMOLLM2: Shape = Shape {
@@ -57,7 +59,7 @@ fn main() {
     let threads = std::env::var("LIFELONG_BENCH_THREADS").ok().and_then(|text| text.parse().ok());
     let device = Device::cpu(threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)));
     let written;
-    let (name, model) = match smollm2() {
+    let (name, model) = match models::model_files("smollm2-135m-instruct") {
         Some(files) => ("SmolLM2-135M-Instruct Q4_1", load(&files, &device).expect("the model loads")),
         None => {
             written = Written::new(SMOLLM2, Storage::Bf16, 1);

@@ -3,6 +3,8 @@
 //! log-probabilities are compared, so a logit cannot change unseen. Names of the `dt-` and `sa-seed-` cases of the
 //! published behaviour cases are given where a test covers one.
 
+#[path = "support/mod.rs"]
+mod models;
 #[path = "support/engine.rs"]
 mod support;
 
@@ -14,7 +16,7 @@ use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{EngineOptions, Session};
 use lifelong::seed::Seed;
 use lifelong_kernels::{Device, InstructionSet};
-use support::{Outcome, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, smollm2, start};
+use support::{Outcome, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
 
 fn model() -> LoadedModel {
     static MODEL: OnceLock<LoadedModel> = OnceLock::new();
@@ -323,7 +325,7 @@ fn a_seed_from_the_system_is_named_and_repeats() {
 /// The same on real quantised weights, where they are on this disk.
 #[test]
 fn real_weights_batch_cache_chunk_and_threads_do_not_matter() {
-    let Some(files) = smollm2() else { return };
+    let Some(files) = models::model_files("smollm2-135m-instruct") else { return };
     let mut stream = Seed(3).stream();
     let shared: Vec<u32> = (0..40).map(|_| 1000 + stream.below(40_000) as u32).collect();
     let requests: Vec<Request> = (0..8)

@@ -1,6 +1,8 @@
 //! A text's vector is its own: the same bits alone, in any company and in any order.
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 
 use lifelong::engine::embed::{Embedder, Pooling, load_embedder};
 use lifelong::engine::hub::{ModelFile, ModelFiles};
@@ -150,18 +152,10 @@ fn descriptor_names_model_weights_and_pooling() {
     assert_ne!(short.descriptor(), long.descriptor(), "another limit gives other vectors");
 }
 
-/// all-MiniLM-L6-v2, from the folder `LIFELONG_TEST_MODELS` or the user's model cache.
 #[test]
 fn vectors_of_real_weights_do_not_see_their_batch() {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    let homes =
-        [variable("LIFELONG_TEST_MODELS"), variable("LIFELONG_HOME"), cache.map(|cache| cache.join("lifelong"))];
-    let folders = homes.into_iter().flatten().map(|home| home.join("models/all-minilm-l6-v2"));
-    let Some(folder) = folders.into_iter().find(|folder| folder.join("model.safetensors").is_file()) else {
-        println!("skipped: all-MiniLM-L6-v2 is not in the model cache");
-        return;
-    };
-    let (one, two) = (load("minilm", &folder, 1), load("minilm", &folder, 2));
+    let Some(files) = support::model_files("all-minilm-l6-v2") else { return };
+    let load = |threads| load_embedder(&files, &Device::cpu(threads)).unwrap();
+    let (one, two) = (load(1), load(2));
     company_order_and_threads_do_not_matter(&one, &two, &texts(12, 60));
 }

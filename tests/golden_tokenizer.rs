@@ -1,7 +1,7 @@
 //! Tokenizers rebuilt from GGUF metadata equal the reference ones on a corpus of code, scripts, emoji and control
 //! characters. `tests/golden/tokenizer/make.py` made the files.
-//!
-//! The tests on real vocabularies need the models' GGUF files, below the folder that `LIFELONG_TEST_WEIGHTS` names.
+
+mod support;
 
 use std::path::{Path, PathBuf};
 
@@ -38,26 +38,10 @@ fn texts() -> Vec<String> {
     golden("texts.json")
 }
 
-/// A model file below the folder of test weights.
-fn weights(name: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("LIFELONG_TEST_WEIGHTS").and_then(|folder| find(Path::new(&folder), name));
-    if found.is_none() {
-        println!("skipped: {name} is not below LIFELONG_TEST_WEIGHTS");
-    }
-    found
-}
-
-fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            folders.push(path);
-        } else if entry.file_name() == name {
-            return Some(path);
-        }
-    }
-    folders.iter().find_map(|folder| find(folder, name))
+/// A file of a model preset, pulled when it is not there yet.
+fn weights(preset: &str, name: &str) -> Option<PathBuf> {
+    let files = support::model_files(preset)?;
+    files.files.into_iter().find(|file| file.name == name).map(|file| file.path)
 }
 
 fn rebuilt(path: &Path) -> Tokenizer {
@@ -68,7 +52,7 @@ fn rebuilt(path: &Path) -> Tokenizer {
 
 #[test]
 fn smollm2_from_gguf_encodes_like_the_reference() {
-    let Some(path) = weights("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(path) = weights("smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
     let tokenizer = rebuilt(&path);
     let golden: WholeVocabulary = golden("smollm2.json");
     for (index, text) in texts().iter().enumerate() {
@@ -82,7 +66,7 @@ fn smollm2_from_gguf_encodes_like_the_reference() {
 
 #[test]
 fn smollm2_from_gguf_knows_its_special_tokens() {
-    let Some(path) = weights("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(path) = weights("smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
     let tokenizer = rebuilt(&path);
     assert_eq!(tokenizer.vocab_size(), 49152);
     assert_eq!((tokenizer.bos_id(), tokenizer.eos_id()), (Some(1), Some(2)));
@@ -96,7 +80,7 @@ fn smollm2_from_gguf_knows_its_special_tokens() {
 
 #[test]
 fn no_text_makes_a_control_token_unless_asked_to() {
-    let Some(path) = weights("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(path) = weights("smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
     let tokenizer = rebuilt(&path);
     for id in 0..17 {
         let text = tokenizer.token_text(id).unwrap().to_string();
@@ -109,7 +93,7 @@ fn no_text_makes_a_control_token_unless_asked_to() {
 
 #[test]
 fn gemma3_from_gguf_encodes_like_the_reference() {
-    let Some(path) = weights("gemma-3-270m-q4_k_m.gguf") else { return };
+    let Some(path) = weights("gemma-3-270m", "gemma-3-270m-q4_k_m.gguf") else { return };
     let tokenizer = rebuilt(&path);
     let golden: WholeVocabulary = golden("gemma3.json");
     let mut differing = Vec::new();
@@ -129,7 +113,7 @@ fn gemma3_from_gguf_encodes_like_the_reference() {
 
 #[test]
 fn minilm_from_its_file_encodes_like_the_reference() {
-    let Some(path) = weights("model.safetensors") else { return };
+    let Some(path) = weights("all-minilm-l6-v2", "model.safetensors") else { return };
     let tokenizer = Tokenizer::from_folder(path.parent().unwrap()).unwrap();
     let golden: Digests = golden("minilm.json");
     for (text, expected) in texts().iter().zip(golden.digests.split(' ')) {

@@ -40,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sandbox",
         ],
     ),
-    ("report", &["record", "metric", "store"]),
+    ("report", &["record", "seed", "metric", "store"]),
     (
         "cli",
         &[

@@ -1,4 +1,4 @@
-//! Decoding takes no memory from the system once its largest step has been seen.
+//! Decoding reuses the memory of its activations once its largest step has been seen.
 
 mod shared;
 
@@ -34,25 +34,33 @@ static ALLOCATOR: Counted = Counted;
 
 #[test]
 fn decode_steps_reuse_their_memory() {
+    /// Requests decoded together, a block each.
+    const REQUESTS: usize = 64;
+    /// Below the smallest activation of a step (keys: 64 rows of 32 values), above the kernels' lists of work.
+    const ALLOWED: usize = 6 << 10;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama-gguf-q8_0");
     let device = Device::cpu(2);
     let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
-    let mut cache = KvCache::new(&device, model.geometry().kv(8)).unwrap();
+    let mut cache = KvCache::new(&device, model.geometry().kv(REQUESTS)).unwrap();
     let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
-    let mut step = |position: usize| {
-        let row =
-            |row: usize| Segment { query_start: row, query_len: 1, context_len: position, table: row * 4..row * 4 + 4 };
-        let segments = [row(0), row(1)];
-        let positions = [position as u32; 2];
-        let tables = [0, 1, 2, 3, 4, 5, 6, 7];
-        let batch =
-            Batch { tokens: &[5, 9], positions: &positions, segments: &segments, tables: &tables, outputs: &[0, 1] };
-        model.forward(&device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+    let tables: Vec<u32> = (0..REQUESTS as u32).collect();
+    let outputs: Vec<usize> = (0..REQUESTS).collect();
+    let steps: Vec<(Vec<Segment>, Vec<u32>)> = (0..16)
+        .map(|position| {
+            let segment = |row| Segment { query_start: row, query_len: 1, context_len: position, table: row..row + 1 };
+            (outputs.iter().map(|row| segment(*row)).collect(), vec![position as u32; REQUESTS])
+        })
+        .collect();
+    let mut run = |steps: &[(Vec<Segment>, Vec<u32>)]| {
+        let before = ASKED.load(Ordering::Relaxed);
+        for (segments, positions) in steps {
+            let batch = Batch { tokens: &[7; REQUESTS], positions, segments, tables: &tables, outputs: &outputs };
+            model.forward(&device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+        }
+        (ASKED.load(Ordering::Relaxed) - before) / steps.len()
     };
-    (0..4).for_each(&mut step);
-    let before = ASKED.load(Ordering::Relaxed);
-    (4..64).for_each(&mut step);
-    let bytes_a_step = (ASKED.load(Ordering::Relaxed) - before) / 60;
+    assert!(run(&steps[..4]) > ALLOWED, "the first steps make the buffers");
+    let bytes_a_step = run(&steps[4..]);
     println!("{bytes_a_step} bytes a step");
-    assert_eq!(bytes_a_step, 0);
+    assert!(bytes_a_step < ALLOWED, "{bytes_a_step} bytes a step");
 }

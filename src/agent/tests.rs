@@ -35,8 +35,10 @@ fn text_of(tokens: &[u32]) -> String {
 
 impl<F: Fn(&str) -> String + Send + Sync> Prompter for Scripted<F> {
     fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
-        let lines: Vec<String> =
-            messages.iter().map(|message| format!("{}|{}", message.role, message.content)).collect();
+        let lines: Vec<String> = messages
+            .iter()
+            .map(|message| format!("{}|{}", message.role, message.content.as_str().unwrap_or_default()))
+            .collect();
         Ok(self.encode(&lines.join("\n")))
     }
 

@@ -7,6 +7,7 @@
 //! | `scoring` | text, required | `exact`, `contains`, `regex`, `numeric`, `choice` or `token_f1` |
 //! | `answer` | see below, required | what is right; agents never see it |
 //! | `forbidden` | text or list | `contains` only: words that make a reply wrong |
+//! | `min_words` | number | `contains` only: fewest words of a right reply |
 //! | `normalise` | text | `exact`, `token_f1`: `exact`, `casefold_nopunct`, `csb_exact` or `squad` |
 //! | `relative`, `absolute` | number | `numeric` only: tolerances, 1e-6 each; either suffices |
 //! | `options` | list of texts | `choice`, required there: the option letters |
@@ -180,6 +181,10 @@ mod tests {
             (
                 r#"{"id": "a", "question": "?", "scoring": "numeric", "answer": 1, "absolute": -1}"#,
                 &["`absolute`", "at least 0", "-1"],
+            ),
+            (
+                r#"{"id": "a", "question": "?", "scoring": "contains", "answer": "x", "min_words": -1}"#,
+                &["`min_words`", "at least 0", "-1"],
             ),
             (
                 r#"{"id": "a", "question": "?", "scoring": "choice", "options": ["A", "B"], "answer": "C"}"#,

@@ -4,6 +4,7 @@ mod bigcodebench;
 mod data_file;
 mod humaneval;
 mod jsonl;
+mod kata;
 
 use std::path::PathBuf;
 
@@ -35,7 +36,8 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] = &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl];
+pub static BENCHMARKS: &[&dyn Benchmark] =
+    &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl, &kata::Kata];
 
 /// The benchmark with this name.
 ///

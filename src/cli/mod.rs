@@ -29,7 +29,7 @@ enum Command {
     /// Rebuild the tables, figures and files of a run's report from its stored records
     Report(report::ReportArgs),
     /// Complete a prompt, a chat or a file of requests
-    Generate(generate::GenerateArgs),
+    Generate(Box<generate::GenerateArgs>),
     /// Turn texts into embedding vectors
     Embed(embed::EmbedArgs),
     /// List, fetch and describe models

@@ -1,7 +1,7 @@
 //! The answer names one of the right answers and none of the wrong ones.
 //!
 //! Made for models that answer in sentences. Whole words are compared, case aside, so `he` is not found in `the`; the
-//! forbidden words keep a reply that lists every option from being right.
+//! forbidden words keep a reply that lists every option from being right, and `min_words` asks for more than a word.
 
 use anyhow::ensure;
 use serde::Deserialize;
@@ -21,6 +21,9 @@ struct Options {
     /// Words or phrases none of which may occur.
     #[serde(default)]
     forbidden: Vec<String>,
+    /// Fewest words of the answer.
+    #[serde(default)]
+    min_words: usize,
 }
 
 impl Options {
@@ -65,6 +68,12 @@ impl Scorer for Contains {
         let said = words(answer);
         if let Some(phrase) = options.forbidden.iter().find(|phrase| holds(&said, phrase)) {
             return Ok((Score::Graded(0.0), format!("names {phrase:?}, which is forbidden, in {answer:?}")));
+        }
+        if said.len() < options.min_words {
+            return Ok((
+                Score::Graded(0.0),
+                format!("expected at least {} words, found {answer:?}", options.min_words),
+            ));
         }
         let is_right = options.answers.iter().any(|phrase| holds(&said, phrase));
         Ok((Score::from_correct(is_right), format!("expected one of {:?} in {answer:?}", options.answers)))

@@ -1,5 +1,4 @@
-//! A tiny Llama with random weights, written to a temporary folder and loaded like any model; and the real SmolLM2
-//! where it is on this disk.
+//! A tiny Llama with random weights, written to a temporary folder and loaded like any model.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::{Path, PathBuf};
@@ -83,25 +82,6 @@ impl Written {
     pub fn load(&self, device: &Device) -> LoadedModel {
         load(&self.files(), device).unwrap()
     }
-}
-
-/// SmolLM2-135M-Instruct, from the folder `LIFELONG_TEST_MODELS` or the user's model cache; `None`, with one line, where
-/// it is on neither.
-pub fn smollm2() -> Option<ModelFiles> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    let homes =
-        [variable("LIFELONG_TEST_MODELS"), variable("LIFELONG_HOME"), cache.map(|cache| cache.join("lifelong"))];
-    for home in homes.into_iter().flatten() {
-        let folder = home.join("models/smollm2-135m-instruct");
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        if let Some(name) = names.find(|name| name.ends_with(".gguf")) {
-            return Some(model_files("smollm2-135m-instruct", &folder, &[name]));
-        }
-    }
-    println!("skipped: SmolLM2-135M-Instruct is not in the model cache");
-    None
 }
 
 fn model_files(name: &str, folder: &Path, names: &[String]) -> ModelFiles {

@@ -4,7 +4,7 @@ use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::{Device, KvCache};
 
-use super::linear::Linear;
+use super::linear::{self, Linear};
 use super::rope::Rotary;
 use crate::architecture::{Batch, Scratch};
 use crate::error::Result;
@@ -37,9 +37,7 @@ impl Attention {
         let k = scratch.key.take(rows * kv_heads * head_dim);
         let v = scratch.value.take(rows * kv_heads * head_dim);
         let attended = scratch.attended.take(rows * heads * head_dim);
-        self.query.forward(device, q, x)?;
-        self.key.forward(device, k, x)?;
-        self.value.forward(device, v, x)?;
+        linear::forward_each(device, [(&mut *q, &self.query), (&mut *k, &self.key), (&mut *v, &self.value)], x)?;
         rotary.forward(device, q, batch.positions, heads)?;
         rotary.forward(device, k, batch.positions, kv_heads)?;
         kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
@@ -51,9 +49,7 @@ impl Attention {
     pub fn bidirectional(&self, device: &Device, x: &[f32], lengths: &[usize], scratch: &mut Scratch) -> Result<()> {
         let [q, k, v] = [&mut scratch.query, &mut scratch.key, &mut scratch.value].map(|buffer| buffer.take(x.len()));
         let attended = scratch.attended.take(x.len());
-        self.query.forward(device, q, x)?;
-        self.key.forward(device, k, x)?;
-        self.value.forward(device, v, x)?;
+        linear::forward_each(device, [(&mut *q, &self.query), (&mut *k, &self.key), (&mut *v, &self.value)], x)?;
         attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?;
         self.output.forward(device, scratch.projected.take(x.len()), attended)
     }

@@ -49,3 +49,21 @@ impl Linear {
         Ok(())
     }
 }
+
+/// Several projections of the same rows: the same bits as one after the other, in less time.
+pub(crate) fn forward_each<const N: usize>(
+    device: &Device,
+    projections: [(&mut [f32], &Linear); N],
+    x: &[f32],
+) -> Result<()> {
+    if projections.iter().all(|(_, linear)| linear.bias.is_none()) {
+        let mut products = projections.map(|(out, linear)| (out, &linear.weight));
+        return Ok(matmul::linear_each(device, &mut products, x)?);
+    }
+    if projections.iter().all(|(_, linear)| linear.bias.is_some()) {
+        let mut products =
+            projections.map(|(out, linear)| (out, &linear.weight, linear.bias.as_deref().unwrap_or_default()));
+        return Ok(matmul::linear_bias_each(device, &mut products, x)?);
+    }
+    projections.into_iter().try_for_each(|(out, linear)| linear.forward(device, out, x))
+}

@@ -3,7 +3,7 @@
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::activation;
 
-use super::linear::Linear;
+use super::linear::{self, Linear};
 use crate::architecture::Scratch;
 use crate::config::Gelu;
 use crate::error::Result;
@@ -22,8 +22,7 @@ impl GatedMlp {
         let gate = scratch.gate.take(rows * self.gate.outputs());
         let up = scratch.up.take(rows * self.up.outputs());
         let activated = scratch.attended.take(rows * self.up.outputs());
-        self.gate.forward(device, gate, x)?;
-        self.up.forward(device, up, x)?;
+        linear::forward_each(device, [(&mut *gate, &self.gate), (&mut *up, &self.up)], x)?;
         activation::swiglu(device, activated, gate, up)?;
         self.down.forward(device, scratch.projected.take(x.len()), activated)
     }

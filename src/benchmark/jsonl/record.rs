@@ -12,8 +12,9 @@ const NORMALISATIONS: [&str; 4] = ["exact", "casefold_nopunct", "csb_exact", "sq
 /// Fields every task may have.
 const SHARED: [&str; 8] = ["id", "question", "scoring", "answer", "reply", "solution", "system", "family"];
 /// Fields that belong to some scorings only.
-const SPECIAL: [(&str, &[&str]); 5] = [
+const SPECIAL: [(&str, &[&str]); 6] = [
     ("forbidden", &["contains"]),
+    ("min_words", &["contains"]),
     ("normalise", &["exact", "token_f1"]),
     ("relative", &["numeric"]),
     ("absolute", &["numeric"]),
@@ -119,6 +120,14 @@ impl Fields {
                 let mut options = json!({ "answers": answers });
                 if let Some(forbidden) = self.texts("forbidden")? {
                     options["forbidden"] = json!(forbidden);
+                }
+                if let Some(words) = self.0.get("min_words") {
+                    ensure!(
+                        words.as_u64().is_some(),
+                        "field `min_words`: expected a whole number of at least 0, found {}",
+                        describe(words)
+                    );
+                    options["min_words"] = words.clone();
                 }
                 if let Some(normalise) = self.one_of("normalise", &NORMALISATIONS)? {
                     options["normalise"] = json!(normalise);
