@@ -1,20 +1,26 @@
-//! Times the operations on the shapes of real models: `cargo bench -p lifelong-kernels [-- PART OF A NAME]`.
+//! Times the operations on the shapes of real models: `cargo bench -p lifelong-kernels [-- PART OF A NAME …]`.
 //!
 //! Prints the median of repeated runs with the 10th and 90th percentile, and what the median means in GB/s of weights or
-//! cache read, or in GOP/s (a multiply and an add count as two).
+//! cache read, or in GOP/s (a multiply and an add count as two). `-- avx2` (or another instruction set) holds the
+//! processor to that set.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use lifelong_kernels::ops::{activation, attention, matmul, norm};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, Matrix, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, Matrix, Segment};
 
 fn main() {
-    let filter: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let (sets, filter): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| InstructionSet::ALL.iter().any(|set| set.name() == word));
+    let set = InstructionSet::ALL.into_iter().find(|set| sets.iter().any(|name| name == set.name()));
+    let set = set.unwrap_or(InstructionSet::best());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for threads in if threads > 1 { vec![1, threads] } else { vec![1] } {
-        let bench = Bench { device: Device::cpu(threads), filter: filter.clone() };
-        println!("{:?}", bench.device);
+        let device = Device::cpu_with(threads, set).expect("the instruction set is one this processor has");
+        println!("{device:?}");
+        let bench = Bench { device, filter: filter.clone() };
         bench.matmuls();
         bench.attention();
         bench.elementwise();
@@ -67,7 +73,7 @@ impl Bench {
         let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.125, window: None };
         // (name, requests, new tokens each, cached tokens each, of them shared blocks)
         let cases = [
-            ("prefill 256 at 0", 1, 256, 0, 0),
+            ("prefill 256 at 0", 1, 256usize, 0usize, 0),
             ("prefill 256 at 512", 1, 256, 512, 0),
             ("decode 1 at 512", 1, 1, 511, 0),
             ("decode 32 at 512 alone", 32, 1, 511, 0),
@@ -77,7 +83,7 @@ impl Bench {
             if !self.wanted(name) {
                 continue;
             }
-            let blocks_each = (cached + fresh as usize).div_ceil(BLOCK_TOKENS);
+            let blocks_each = (cached + fresh).div_ceil(BLOCK_TOKENS);
             let mut tables = Vec::new();
             let segments: Vec<Segment> = (0..requests)
                 .map(|request| {
@@ -137,7 +143,10 @@ impl Bench {
             }
             let name = format!("gelu [{rows}, 1536]");
             if self.wanted(&name) {
-                let time = measure(|| activation::gelu(&self.device, black_box(&mut out)).expect("shapes agree"));
+                let time = measure(|| {
+                    out.copy_from_slice(&x);
+                    activation::gelu(&self.device, black_box(&mut out)).expect("shapes agree");
+                });
                 time.print(&name, x.len() as f64, (x.len() * 8) as f64);
             }
             let name = format!("rms_norm [{rows}, 1536]");

@@ -50,7 +50,8 @@ impl Device {
         }
     }
 
-    /// The kind of arithmetic units in use, for a run's manifest: `avx512-vnni`, `avx2` or `scalar`.
+    /// The kind of arithmetic units in use, for a run's manifest: a name of an
+    /// [`InstructionSet`].
     pub fn instruction_set(&self) -> &'static str {
         match self.backend() {
             Backend::Cpu(cpu) => cpu.instruction_set.name(),
@@ -86,11 +87,14 @@ pub enum InstructionSet {
     Avx2,
     /// 512-bit vectors with 8-bit dot products (x86-64 servers since 2019).
     Avx512Vnni,
+    /// Those, and tile registers with 8-bit products (x86-64 servers since 2023, on Linux).
+    Avx512Amx,
 }
 
 impl InstructionSet {
     /// Every level, slowest first.
-    pub const ALL: [InstructionSet; 3] = [InstructionSet::Scalar, InstructionSet::Avx2, InstructionSet::Avx512Vnni];
+    pub const ALL: [InstructionSet; 4] =
+        [InstructionSet::Scalar, InstructionSet::Avx2, InstructionSet::Avx512Vnni, InstructionSet::Avx512Amx];
 
     /// The fastest level of this processor.
     pub fn best() -> Self {
@@ -114,17 +118,22 @@ impl InstructionSet {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512Amx => {
+                InstructionSet::Avx512Vnni.is_available() && crate::cpu::tiles::are_available()
+            }
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }
     }
 
-    /// `scalar`, `avx2` or `avx512-vnni`.
+    /// `scalar`, `avx2`, `avx512-vnni` or `avx512-amx`.
     pub fn name(self) -> &'static str {
         match self {
             InstructionSet::Scalar => "scalar",
             InstructionSet::Avx2 => "avx2",
             InstructionSet::Avx512Vnni => "avx512-vnni",
+            InstructionSet::Avx512Amx => "avx512-amx",
         }
     }
 }

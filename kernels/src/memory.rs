@@ -27,10 +27,23 @@ impl<T: bytemuck::Zeroable + Copy> Aligned<T> {
         }
     }
 
+    /// Makes room for `length` values at least; what was in it is lost when it grows.
+    pub(crate) fn grow(&mut self, length: usize) {
+        if self.length < length {
+            *self = Self::zeroed(length);
+        }
+    }
+
     fn layout(length: usize) -> Layout {
         Layout::array::<T>(length)
             .and_then(|layout| layout.align_to(ALIGNMENT))
             .expect("a slice that fits in the address space has a layout")
+    }
+}
+
+impl<T: bytemuck::Zeroable + Copy> Default for Aligned<T> {
+    fn default() -> Self {
+        Self::zeroed(0)
     }
 }
 

@@ -224,7 +224,7 @@ impl<'a, T> Parts<'a, T> {
     /// No two parts that live at the same time may overlap.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn take(&self, range: Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.length, "part {range:?} outside of {}", self.length);
+        assert!(range.start <= range.end && range.end <= self.length, "a part must lie inside of its slice");
         // SAFETY: in bounds by the assertion, exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }

@@ -4,7 +4,7 @@ mod reference;
 
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::{activation, kv, matmul, norm, pool, rope};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, Matrix, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, Matrix, Segment};
 use proptest::prelude::*;
 use reference::*;
 
@@ -27,7 +27,7 @@ fn linear_rows_alone_and_together() {
             matmul::linear(first, out, x, &matrix).unwrap();
         }
         for device in all_devices() {
-            for count in [1, 2, 3, 5, 8, 15, 33] {
+            for count in [1, 3, 8, 15, 33] {
                 let mut out = vec![0.0; count * n];
                 matmul::linear(&device, &mut out, &x[..count * k], &matrix).unwrap();
                 assert_same_bits(&out, &alone[..count * n], &format!("{device:?} {format:?} {count} rows"));
@@ -171,7 +171,8 @@ fn attention_by_chunks_equals_attention_by_token() {
         // Blocks in reverse: the numbers themselves mean nothing.
         let tables: Vec<u32> = (0..blocks as u32).rev().collect();
         for device in all_devices() {
-            for chunk in [7, 100, 541] {
+            let fastest = device.instruction_set() == InstructionSet::best().name();
+            for chunk in if fastest { vec![7, 100, 541] } else { vec![100] } {
                 let mut cache = dirty_cache(&device, blocks, dim);
                 let mut out = vec![0.0; expected.len()];
                 let mut start = 0;

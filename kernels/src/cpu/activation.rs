@@ -80,7 +80,7 @@ impl Function for GeluTanh {
     /// `x/2 · (1 + tanh u) = x · sigmoid(2u)`, with `u = √(2/π) (x + 0.044715 x³)`.
     #[inline(always)]
     fn apply<V: Vector>(v: V, x: V::Floats) -> V::Floats {
-        const TWICE_ROOT: f32 = 1.595_769_1;
+        const TWICE_ROOT: f32 = 1.595_769;
         let cubic = v.multiply_add(v.multiply(x, x), v.splat(0.044_715), v.splat(1.0));
         v.multiply(x, sigmoid(v, v.multiply(v.multiply(x, v.splat(TWICE_ROOT)), cubic)))
     }

@@ -9,6 +9,8 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod rope;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 mod vector;
 
 use std::ops::Range;

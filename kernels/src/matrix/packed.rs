@@ -145,13 +145,17 @@ impl Blocks {
 
     fn set(&mut self, row: usize, group: usize, values: &Group) {
         let (at, lane) = (row / TILE_ROWS * self.groups + group, row % TILE_ROWS);
-        let levels = &mut self.levels[at * TILE_ROWS * 4 * self.bits..][..TILE_ROWS * 4 * self.bits];
-        for (column, level) in values.levels.iter().enumerate() {
-            let (quad, byte) = (column / 4, lane * 4 + column % 4);
-            if self.bits == 8 {
-                levels[quad * 64 + byte] = *level;
-            } else {
-                levels[quad % 4 * 64 + byte] |= level << (quad / 4 * 4);
+        let bytes_a_group = TILE_ROWS * 4 * self.bits;
+        // Four columns of one row stand together.
+        let levels = self.levels[at * bytes_a_group..][..bytes_a_group].as_chunks_mut::<4>().0;
+        let columns = values.levels.as_chunks::<4>().0;
+        if self.bits == 8 {
+            for (quad, columns) in columns.iter().enumerate() {
+                levels[quad * TILE_ROWS + lane] = *columns;
+            }
+        } else {
+            for (quad, (low, high)) in columns[..4].iter().zip(&columns[4..]).enumerate() {
+                levels[quad * TILE_ROWS + lane] = std::array::from_fn(|column| low[column] | high[column] << 4);
             }
         }
         for half in 0..self.halves {
@@ -165,18 +169,22 @@ impl Blocks {
 
     fn read_row(&self, row: usize, out: &mut [f32]) {
         let lane = row % TILE_ROWS;
+        let bytes_a_group = TILE_ROWS * 4 * self.bits;
         for (group, out) in out.chunks_exact_mut(32).enumerate() {
             let at = row / TILE_ROWS * self.groups + group;
-            let levels = &self.levels[at * TILE_ROWS * 4 * self.bits..][..TILE_ROWS * 4 * self.bits];
-            for (column, out) in out.iter_mut().enumerate() {
-                let (quad, byte) = (column / 4, lane * 4 + column % 4);
-                let level = match self.bits {
-                    8 => levels[quad * 64 + byte],
-                    _ => levels[quad % 4 * 64 + byte] >> (quad / 4 * 4) & 15,
-                };
-                let index = (at * self.halves + column / 16 * (self.halves - 1)) * TILE_ROWS + lane;
+            let levels = self.levels[at * bytes_a_group..][..bytes_a_group].as_chunks::<4>().0;
+            for (half, out) in out.chunks_exact_mut(16).enumerate() {
+                let index = (at * self.halves + half * (self.halves - 1)) * TILE_ROWS + lane;
+                let scale = self.scales.get(index);
                 let minimum = self.minima.as_ref().map_or(0.0, |minima| minima.get(index));
-                *out = self.scales.get(index) * (i32::from(level) - self.zero) as f32 + minimum;
+                for (column, out) in out.iter_mut().enumerate() {
+                    let quad = half * 4 + column / 4;
+                    let level = match self.bits {
+                        8 => levels[quad * TILE_ROWS + lane][column % 4],
+                        _ => levels[quad % 4 * TILE_ROWS + lane][column % 4] >> (quad / 4 * 4) & 15,
+                    };
+                    *out = scale * (i32::from(level) - self.zero) as f32 + minimum;
+                }
             }
         }
     }

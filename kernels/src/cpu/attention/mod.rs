@@ -15,7 +15,7 @@ use super::Cpu;
 use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
 use crate::ops::attention::AttentionShape;
 use crate::threads::Parts;
-use rows::{HeadBlocks, Query, Rows, attend_split, merge_split};
+use rows::{HeadBlocks, Query, Rows, attend_split, finish, merge_split};
 
 /// Queries in a tile at most.
 const TILE_QUERIES: usize = 16;
@@ -105,7 +105,7 @@ pub(crate) fn paged(
                     let part = Rows::of(part, tile.rows(), shape.head_dim);
                     tile.merge(cpu, &mut total, &part, split);
                 }
-                tile.finish(&out, &total);
+                tile.finish(cpu, &out, &total);
             });
         });
     });
@@ -219,7 +219,7 @@ impl Tile<'_> {
             self.attend_split(cpu, &mut part, &work.q, blocks, split);
             self.merge(cpu, &mut total, &part, split);
         }
-        self.finish(out, &total);
+        self.finish(cpu, out, &total);
     }
 
     /// The rows of `q`, scaled, one after another.
@@ -247,10 +247,10 @@ impl Tile<'_> {
         }
     }
 
-    fn finish(&self, out: &Parts<'_, f32>, total: &Rows<'_>) {
+    fn finish(&self, cpu: &Cpu, out: &Parts<'_, f32>, total: &Rows<'_>) {
         for (row, place) in self.places().enumerate() {
             // SAFETY: a (query, head) is in one tile, and the tile is this task's.
-            total.finish(row, unsafe { out.take(place) });
+            finish(cpu.instruction_set, total, row, unsafe { out.take(place) });
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::super::math::exp;
+use super::super::math::{exp, store_part};
 use super::super::vector::{LANES, Vector, kernel};
 use crate::kv::BLOCK_TOKENS;
 
@@ -76,11 +76,11 @@ impl<'a> HeadBlocks<'a> {
     }
 }
 
-/// Softmax states: for each row its largest score, the sum of weights, and the weighted sum of values `[D']`.
+/// Softmax states: for each row its largest score, the sum of weights by slot, and the weighted sum of values `[D']`.
 pub(super) struct Rows<'a> {
     largest: &'a mut [f32],
-    sums: &'a mut [f32],
-    outputs: &'a mut [f32],
+    sums: &'a mut [[f32; LANES]],
+    outputs: &'a mut [[f32; LANES]],
     /// Vectors in an output.
     width: usize,
 }
@@ -88,7 +88,7 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Values that `rows` states take.
     pub(super) fn size(rows: usize, dim: usize) -> usize {
-        rows * (2 + dim.next_multiple_of(LANES))
+        rows * (1 + LANES + dim.next_multiple_of(LANES))
     }
 
     pub(super) fn resized(memory: &'a mut Vec<f32>, rows: usize, dim: usize) -> Self {
@@ -99,30 +99,25 @@ impl<'a> Rows<'a> {
     /// Takes the first values of `memory`, whatever they hold.
     pub(super) fn of(memory: &'a mut [f32], rows: usize, dim: usize) -> Self {
         let width = dim.div_ceil(LANES);
-        let (outputs, rest) = memory.split_at_mut(rows * width * LANES);
-        let (largest, rest) = rest.split_at_mut(rows);
-        Self { largest, sums: &mut rest[..rows], outputs, width }
+        let (largest, vectors) = memory[..Self::size(rows, dim)].split_at_mut(rows);
+        let (sums, outputs) = vectors.as_chunks_mut().0.split_at_mut(rows);
+        Self { largest, sums, outputs, width }
     }
 
     fn clear(&mut self) {
         self.largest.fill(f32::NEG_INFINITY);
-        self.sums.fill(0.0);
-        self.outputs.fill(0.0);
+        self.sums.fill([0.0; LANES]);
+        self.outputs.fill([0.0; LANES]);
     }
 
-    fn output(&self, row: usize) -> &[f32] {
-        &self.outputs[row * self.width * LANES..][..self.width * LANES]
+    fn output(&self, row: usize) -> &[[f32; LANES]] {
+        &self.outputs[row * self.width..][..self.width]
     }
 
     pub(super) fn copy_row(&mut self, from: &Rows<'_>, row: usize) {
         self.largest[row] = from.largest[row];
         self.sums[row] = from.sums[row];
-        self.outputs[row * self.width * LANES..][..self.width * LANES].copy_from_slice(from.output(row));
-    }
-
-    pub(super) fn finish(&self, row: usize, out: &mut [f32]) {
-        let sum = self.sums[row];
-        out.iter_mut().zip(self.output(row)).for_each(|(out, value)| *out = value / sum);
+        self.outputs[row * self.width..][..self.width].copy_from_slice(from.output(row));
     }
 }
 
@@ -180,8 +175,10 @@ fn attend<V: Vector, const R: usize>(
     let mut kept = [1.0; R];
     for index in 0..R {
         let scores = if slots.len() == LANES { scores[index] } else { mask(v, scores[index], &slots) };
-        let (before, now) = (rows.largest[row + index], v.largest(scores));
-        if now > before {
+        let before = rows.largest[row + index];
+        // Mostly no score is larger than all before; then the factor is one and nothing changes.
+        if v.any_less(v.splat(before), scores) {
+            let now = v.largest(scores);
             rows.largest[row + index] = now;
             let mut lanes = [0.0; LANES];
             v.store(&mut lanes, exp(v, v.splat(before - now)));
@@ -189,11 +186,11 @@ fn attend<V: Vector, const R: usize>(
         }
         let scores = exp(v, v.subtract(scores, v.splat(rows.largest[row + index])));
         v.store(&mut weights[index], scores);
-        let sum = v.sum(scores);
-        rows.sums[row + index] = rows.sums[row + index].mul_add(kept[index], sum);
+        let sum = &mut rows.sums[row + index];
+        v.store(sum, v.multiply_add(v.load(sum), v.splat(kept[index]), scores));
     }
     let width = rows.width;
-    let (outputs, _) = rows.outputs[row * width * LANES..][..R * width * LANES].as_chunks_mut::<LANES>();
+    let outputs = &mut rows.outputs[row * width..][..R * width];
     let mut column = 0;
     while column < width {
         match width - column {
@@ -294,13 +291,26 @@ kernel! {
         v.store(&mut lanes, factors);
         let [kept, added, ..] = lanes;
         total.largest[row] = largest;
-        total.sums[row] = total.sums[row].mul_add(kept, part.sums[row] * added);
-        let width = total.width * LANES;
-        let outputs = total.outputs[row * width..][..width].as_chunks_mut::<LANES>().0;
-        let parts = part.outputs[row * width..][..width].as_chunks::<LANES>().0;
-        for (output, part) in outputs.iter_mut().zip(parts) {
+        let width = total.width;
+        let outputs = total.outputs[row * width..][..width].iter_mut().zip(part.output(row));
+        for (output, part) in outputs.chain([(&mut total.sums[row], &part.sums[row])]) {
             let part = v.multiply(v.load(part), v.splat(added));
             v.store(output, v.multiply_add(v.load(output), v.splat(kept), part));
+        }
+    }
+}
+
+kernel! {
+    /// `out = output / sum`.
+    pub(super) fn finish<V>(v, rows: &Rows<'_>, row: usize, out: &mut [f32]) {
+        let sum = v.splat(v.sum(v.load(&rows.sums[row])));
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        let (values, last) = rows.output(row).split_at(whole.len());
+        for (out, value) in whole.iter_mut().zip(values) {
+            v.store(out, v.divide(v.load(value), sum));
+        }
+        if let Some(value) = last.first() {
+            store_part(v, rest, v.divide(v.load(value), sum));
         }
     }
 }

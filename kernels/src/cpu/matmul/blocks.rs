@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::vector::{LANES, Vector, kernel};
 use super::Output;
-use super::quantize::{Activations, Panel, panels};
+use super::quantize::{Activations, PANEL_ROWS, Panel, panels};
 use crate::device::InstructionSet;
 use crate::matrix::{BlockScales, Blocks};
 
@@ -17,7 +17,7 @@ pub(super) fn multiply(
     w: &Blocks,
     tiles: Range<usize>,
 ) {
-    let run = match (w.bits, w.halves, w.minima.is_some(), &w.scales) {
+    let multiply = match (w.bits, w.halves, w.minima.is_some(), &w.scales) {
         (4, 1, false, BlockScales::F16(_)) => multiply_form::<4, 1, 0, 2>,
         (4, 1, true, BlockScales::F16(_)) => multiply_form::<4, 1, 1, 2>,
         (8, 1, false, BlockScales::F16(_)) => multiply_form::<8, 1, 0, 2>,
@@ -28,17 +28,39 @@ pub(super) fn multiply(
         (8, 2, true, BlockScales::F32(_)) => multiply_form::<8, 2, 1, 4>,
         (bits, halves, minima, _) => unreachable!("no weights are packed as {bits} bits × {halves}, {minima}: our bug"),
     };
-    run(instruction_set, out, rows, x, w, tiles);
+    multiply(instruction_set, out, rows, x, w, tiles);
+}
+
+/// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes.
+fn multiply_form<const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+    instruction_set: InstructionSet,
+    out: &Output<'_>,
+    rows: usize,
+    x: &Activations,
+    w: &Blocks,
+    tiles: Range<usize>,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if instruction_set == InstructionSet::Avx512Amx && rows >= PANEL_ROWS {
+        let pairs = tiles.start..tiles.start + tiles.len() / 2 * 2;
+        // SAFETY: a device is constructed only with an instruction set that `is_available`; the tiles are this task's.
+        unsafe { super::tiled::multiply::<BITS, HALVES, MINIMA, WIDTH>(out, rows, x, w, pairs.clone()) };
+        let rest = rows / PANEL_ROWS * PANEL_ROWS;
+        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, rest..rows, x, w, pairs.clone());
+        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, 0..rows, x, w, pairs.end..tiles.end);
+        return;
+    }
+    multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, 0..rows, x, w, tiles);
 }
 
 kernel! {
-    /// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes.
-    fn multiply_form<V, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
-        v, out: &Output<'_>, rows: usize, x: &Activations, w: &Blocks, tiles: Range<usize>,
+    /// Multiplies `rows`, which start on a panel.
+    fn multiply_tiles<V, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+        v, out: &Output<'_>, rows: Range<usize>, x: &Activations, w: &Blocks, tiles: Range<usize>,
     ) {
         for tile in tiles {
             let weights = Tile::<BITS, HALVES, MINIMA, WIDTH>::new(w, tile);
-            for rows in panels(rows) {
+            for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
                 let panel = x.panel(rows.clone());
                 match rows.len() {
                     8 => multiply_panel::<V, 8, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
@@ -52,14 +74,14 @@ kernel! {
 }
 
 /// The groups of one tile, `WIDTH` 2 reading `f16` factors, 4 `f32`.
-struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize> {
-    levels: &'a [[u8; 64]],
-    scales: Factors<'a>,
-    minima: Factors<'a>,
+pub(super) struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize> {
+    pub(super) levels: &'a [[u8; 64]],
+    pub(super) scales: Factors<'a>,
+    pub(super) minima: Factors<'a>,
 }
 
 #[derive(Clone, Copy)]
-struct Factors<'a> {
+pub(super) struct Factors<'a> {
     half: &'a [[u16; LANES]],
     single: &'a [[f32; LANES]],
 }
@@ -74,7 +96,7 @@ impl<'a> Factors<'a> {
     }
 
     #[inline(always)]
-    fn load<V: Vector, const WIDTH: usize>(&self, v: V, index: usize) -> V::Floats {
+    pub(super) fn load<V: Vector, const WIDTH: usize>(&self, v: V, index: usize) -> V::Floats {
         if WIDTH == 2 { v.load_f16(&self.half[index]) } else { v.load(&self.single[index]) }
     }
 }
@@ -83,7 +105,7 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
     Tile<'a, BITS, HALVES, MINIMA, WIDTH>
 {
     #[inline(always)]
-    fn new(w: &'a Blocks, tile: usize) -> Self {
+    pub(super) fn new(w: &'a Blocks, tile: usize) -> Self {
         let (from, count) = (tile * w.groups, w.groups);
         Self {
             levels: &w.levels.as_chunks().0[from * BITS..][..count * BITS],
@@ -94,13 +116,20 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
 
     /// Eight vectors, each four columns of 16 rows.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // closures would not be compiled for the instruction set
     fn quads<V: Vector>(&self, v: V, group: usize) -> [V::Bytes; 8] {
         let levels = &self.levels[group * BITS..][..BITS];
+        let mut quads = [v.load_bytes(&levels[0]); 8];
         if BITS == 8 {
-            return std::array::from_fn(|quad| v.load_bytes(&levels[quad]));
+            for quad in 0..8 {
+                quads[quad] = v.load_bytes(&levels[quad]);
+            }
+        } else {
+            for quad in 0..4 {
+                (quads[quad], quads[quad + 4]) = v.load_nibbles(&levels[quad]);
+            }
         }
-        let pairs: [_; 4] = std::array::from_fn(|quad| v.load_nibbles(&levels[quad]));
-        std::array::from_fn(|quad| if quad < 4 { pairs[quad].0 } else { pairs[quad - 4].1 })
+        quads
     }
 }
 
@@ -128,11 +157,13 @@ fn multiply_panel<
     for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
         let levels = levels.as_chunks::<4>().0;
         let quads = w.quads(v, group);
-        let scale: [V::Floats; HALVES] =
-            std::array::from_fn(|half| w.scales.load::<V, WIDTH>(v, group * HALVES + half));
-        let minimum: [V::Floats; HALVES] = std::array::from_fn(|half| {
-            if MINIMA == 1 { w.minima.load::<V, WIDTH>(v, group * HALVES + half) } else { v.splat(0.0) }
-        });
+        let (mut scale, mut minimum) = ([v.splat(0.0); HALVES], [v.splat(0.0); HALVES]);
+        for half in 0..HALVES {
+            scale[half] = w.scales.load::<V, WIDTH>(v, group * HALVES + half);
+            if MINIMA == 1 {
+                minimum[half] = w.minima.load::<V, WIDTH>(v, group * HALVES + half);
+            }
+        }
         for row in 0..R {
             let x_scale = v.splat(x_scales[row]);
             for half in 0..HALVES {

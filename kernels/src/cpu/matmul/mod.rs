@@ -7,6 +7,8 @@
 mod blocks;
 mod plain;
 mod quantize;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,7 +23,7 @@ use quantize::Activations;
 /// Multiply-adds a task should do at least.
 const PRODUCTS_A_TASK: usize = 1 << 16;
 /// Tasks for each thread, so that one thread that comes late does not hold up the rest.
-const TASKS_A_THREAD: usize = 8;
+const TASKS_A_THREAD: usize = 16;
 
 thread_local! {
     /// The calling thread's quantised activations, kept between operations.
@@ -124,19 +126,29 @@ impl<'a> Output<'a> {
         let width = LANES.min(self.width - start);
         // SAFETY: the caller is the tile's only writer.
         let out = unsafe { self.values.take(row * self.width + start..row * self.width + start + width) };
-        if let Some(out) = out.first_chunk_mut::<LANES>() {
-            let sums = match self.bias {
-                Some(bias) => v.add(sums, v.load(&bias[start..].as_chunks().0[0])),
-                None => sums,
-            };
-            v.store(out, sums);
-            return;
+        match out.first_chunk_mut::<LANES>() {
+            Some(out) => {
+                let sums = match self.bias {
+                    Some(bias) => v.add(sums, v.load(&bias[start..].as_chunks().0[0])),
+                    None => sums,
+                };
+                v.store(out, sums);
+            }
+            None => {
+                let mut lanes = [0.0; LANES];
+                v.store(&mut lanes, sums);
+                self.write_part(out, start, &lanes);
+            }
         }
-        let mut lanes = [0.0; LANES];
-        v.store(&mut lanes, sums);
+    }
+
+    /// The last tile, when it is not full.
+    #[cold]
+    #[inline(never)]
+    fn write_part(&self, out: &mut [f32], start: usize, lanes: &[f32; LANES]) {
+        out.copy_from_slice(&lanes[..out.len()]);
         if let Some(bias) = self.bias {
-            lanes.iter_mut().zip(&bias[start..]).for_each(|(lane, bias)| *lane += bias);
+            out.iter_mut().zip(&bias[start..]).for_each(|(out, bias)| *out += bias);
         }
-        out.copy_from_slice(&lanes[..width]);
     }
 }

@@ -91,7 +91,10 @@ fn multiply_panel<V: Vector, W: Weight, const R: usize, const C: usize>(
         std::array::from_fn(|column| &w.values[(tile + column) * k * LANES..].as_chunks::<LANES>().0[..k]);
     let mut sums = [[v.splat(0.0); C]; R];
     for step in 0..k {
-        let weights: [V::Floats; C] = std::array::from_fn(|column| W::load(v, &w[column][step]));
+        let mut weights = [v.splat(0.0); C];
+        for column in 0..C {
+            weights[column] = W::load(v, &w[column][step]);
+        }
         for row in 0..R {
             let value = v.splat(x[row][step]);
             for column in 0..C {

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::super::Cpu;
 use super::super::vector::{LANES, kernel};
 use crate::matrix::Blocks;
+use crate::memory::Aligned;
 use crate::threads::Parts;
 
 /// The most rows a panel holds: as many as keep their sums and products in registers beside eight weight vectors.
@@ -25,7 +26,7 @@ pub(super) const PANEL_ROWS: usize = 8;
 /// ```
 #[derive(Default)]
 pub(super) struct Activations {
-    levels: Vec<i8>,
+    levels: Aligned<i8>,
     scales: Vec<f32>,
     starts: Vec<i32>,
     factors: Vec<f32>,
@@ -57,7 +58,7 @@ impl Activations {
         let k = w.groups * 32;
         let rows = x.len() / k;
         (self.groups, self.halves) = (w.groups, w.halves);
-        self.levels.resize(x.len(), 0);
+        self.levels.grow(x.len());
         self.scales.resize(rows * w.groups, 0.0);
         self.starts.resize(rows * w.groups * w.halves, 0);
         self.factors.resize(rows * w.groups * w.halves, 0.0);

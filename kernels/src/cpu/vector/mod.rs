@@ -4,6 +4,9 @@
 //! picks one at run time. A `Vector` value is a token: to hold an [`Avx512`](x86::Avx512) is the proof that the
 //! processor has it, so bodies are safe code. The idea is `pulp`'s; it was not taken as it has no 8-bit dot product.
 //!
+//! Kernels do not pass vectors through closures: a closure is compiled without the kernel's instruction set unless the
+//! compiler happens to inline it. Loops and `#[inline(always)]` functions are.
+//!
 //! Every method is exact or correctly rounded (IEEE 754), so that an implementation has no freedom to differ.
 
 mod scalar;
@@ -48,6 +51,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
     /// `then` in lanes where `a < b`, else (also for NaN) `otherwise`.
     fn select_less(self, a: Self::Floats, b: Self::Floats, then: Self::Floats, otherwise: Self::Floats)
     -> Self::Floats;
+    /// Whether `a < b` in any lane.
+    fn any_less(self, a: Self::Floats, b: Self::Floats) -> bool;
     /// `a` without its sign.
     fn absolute(self, a: Self::Floats) -> Self::Floats;
     /// The magnitude of `a` with the sign of `sign`.
@@ -119,7 +124,7 @@ macro_rules! kernel {
             match instruction_set {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: a device is constructed only with an instruction set that `is_available`.
-                $crate::InstructionSet::Avx512Vnni => unsafe {
+                $crate::InstructionSet::Avx512Vnni | $crate::InstructionSet::Avx512Amx => unsafe {
                     avx512::<$($constant),*>($crate::cpu::vector::Avx512::new(), $($argument),*)
                 },
                 #[cfg(target_arch = "x86_64")]

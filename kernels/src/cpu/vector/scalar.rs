@@ -85,6 +85,10 @@ impl Vector for Scalar {
         lanes(|lane| if a[lane] < b[lane] { then[lane] } else { otherwise[lane] })
     }
     #[inline(always)]
+    fn any_less(self, a: Floats, b: Floats) -> bool {
+        a.iter().zip(&b).any(|(a, b)| a < b)
+    }
+    #[inline(always)]
     fn absolute(self, a: Floats) -> Floats {
         a.map(f32::abs)
     }

@@ -125,6 +125,14 @@ impl Vector for Avx2 {
         ])
     }
     #[inline(always)]
+    fn any_less(self, a: Self::Floats, b: Self::Floats) -> bool {
+        with_token!({
+            let low = _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0]);
+            let high = _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1]);
+            _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0
+        })
+    }
+    #[inline(always)]
     fn absolute(self, a: Self::Floats) -> Self::Floats {
         with_token!({
             let sign = _mm256_set1_ps(-0.0);

@@ -43,6 +43,13 @@ impl Avx512 {
     }
 }
 
+impl Avx512 {
+    #[inline(always)]
+    pub(crate) fn store_bytes(self, out: &mut [u8; 64], bytes: __m512i) {
+        with_token!(_mm512_storeu_si512(out.as_mut_ptr().cast(), bytes))
+    }
+}
+
 impl Vector for Avx512 {
     type Floats = __m512;
     type Integers = __m512i;
@@ -98,6 +105,10 @@ impl Vector for Avx512 {
     #[inline(always)]
     fn select_less(self, a: __m512, b: __m512, then: __m512, otherwise: __m512) -> __m512 {
         with_token!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), otherwise, then))
+    }
+    #[inline(always)]
+    fn any_less(self, a: __m512, b: __m512) -> bool {
+        with_token!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)) != 0
     }
     #[inline(always)]
     fn absolute(self, a: __m512) -> __m512 {
