@@ -309,7 +309,7 @@ fn sb_layer_missing() {
         let options = SandboxOptions { simulate_missing: vec![layer], ..SandboxOptions::default() };
         let error = sandbox(options).unwrap_err();
         assert!(matches!(&error, SandboxError::LayerMissing { layer: named, .. } if *named == layer), "{error}");
-        assert!(error.to_string().contains(&format!("allow_missing = [\"{layer}\"]")), "{error}");
+        assert!(error.to_string().contains(&format!("[\"{layer}\"]")), "{error}");
     }
     let allowed = SandboxOptions {
         simulate_missing: vec![Layer::Landlock],

@@ -1,6 +1,6 @@
 //! The layers a job is isolated by, and the record of which of them held.
 //!
-//! A layer is named so that a user can waive exactly one of them (`allow_missing = ["landlock"]`) and so that every
+//! A layer is named so that a user can waive exactly one of them (`allow_missing_isolation = ["landlock"]`) and so that every
 //! stored result says what stood between the program and the machine.
 
 use std::collections::BTreeMap;

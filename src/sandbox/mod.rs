@@ -37,8 +37,8 @@ pub use run::{Launcher, SUBCOMMAND, Sandbox, SandboxOptions};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
     #[error(
-        "isolation layer `{layer}` does not hold: {why} (code is not run without it; `allow_missing = [\"{layer}\"]` \
-         takes that risk)"
+        "isolation layer `{layer}` does not hold: {why} (code is not run without it; `allow_missing_isolation = \
+         [\"{layer}\"]` under [scoring] takes that risk)"
     )]
     LayerMissing { layer: Layer, why: String },
     #[error("the sandbox failed: {0}")]
