@@ -57,7 +57,7 @@ fn cf_gpu_missing() {
         return;
     }
     let config = lifelong::config::EngineConfig { device: "cuda:0".into(), ..Default::default() };
-    let message = format!("{:#}", lifelong::run::start::device(&config).err().expect("no GPU here"));
+    let message = format!("{:#}", lifelong::run::start::device(&config).expect_err("no GPU here"));
     assert!(message.contains("cuda:0") && message.contains("hint:") && message.contains("auto"), "{message}");
     let auto = lifelong::config::EngineConfig::default();
     assert_eq!(lifelong::run::start::device(&auto).unwrap().name(), "cpu");

@@ -331,7 +331,7 @@ fn real_weights_batch_cache_chunk_and_threads_do_not_matter() {
     let requests: Vec<Request> = (0..8)
         .map(|seed: u64| {
             let own = (0..1 + 5 * seed).map(|_| 1000 + stream.below(40_000) as u32);
-            probe(shared.iter().copied().chain(own).collect(), if seed % 2 == 0 { 0.0 } else { 0.8 }, 6, seed)
+            probe(shared.iter().copied().chain(own).collect(), if seed.is_multiple_of(2) { 0.0 } else { 0.8 }, 6, seed)
         })
         .collect();
     let load = |threads| lifelong::engine::model::load(&files, &Device::cpu(threads)).unwrap();
