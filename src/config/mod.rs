@@ -1,4 +1,4 @@
-//! What was said in a run's file, typed. Names are resolved to things later, in [`crate::run::resolve`].
+//! What was said in a run's file, typed. Names are resolved to things later, in [`crate::run::resolve`](mod@crate::run::resolve).
 //!
 //! Unknown keys are errors: a key that is ignored in silence moves numbers without a trace.
 

@@ -5,7 +5,7 @@ use crate::seed::Seed;
 use super::bootstrap::{Interval, mean_interval};
 use super::sum::mean;
 
-/// M[i][j] = S(j | i) − S(j | nothing), from paired seeds.
+/// `M[i][j] = S(j | i) − S(j | nothing)`, from paired seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gain {
     /// Mean difference over the seeds where both sides are graded; exactly 0 means neutral.

@@ -1,21 +1,21 @@
 //! The classic continual-learning metrics from a matrix of scores (Lopez-Paz and Ranzato 2017, "Gradient episodic
 //! memory for continual learning", §2; forgetting after Chaudhry et al. 2018, "Riemannian walk for incremental
-//! learning", §3). Not the probe metrics of the same names in [`super::continual`]: never under one heading.
+//! learning", §3). Not the probe metrics of the same names in `continual`: never under one heading.
 
 use super::sum::mean;
 
-/// Metrics of a matrix a[i][j]: score on task j after learning tasks 0..=i.
+/// Metrics of a matrix `a[i][j]`: score on task j after learning tasks 0..=i.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TaskMatrix {
-    /// Mean over j of a[T−1][j].
+    /// Mean over j of `a[T−1][j]`.
     pub final_accuracy: Option<f64>,
-    /// Mean over j ≥ 1 of a[j−1][j] − b[j]; with no baseline b, of a[j−1][j].
+    /// Mean over j ≥ 1 of `a[j−1][j]` − `b[j]`; with no baseline b, of `a[j−1][j]`.
     pub forward: Option<f64>,
-    /// Mean over j < T−1 of a[T−1][j] − a[j][j].
+    /// Mean over j < T−1 of `a[T−1][j]` − `a[j][j]`.
     pub backward: Option<f64>,
-    /// Mean over j < T−1 of max over l in j..T−1 of a[l][j], minus a[T−1][j].
+    /// Mean over j < T−1 of max over l in j..T−1 of `a[l][j]`, minus `a[T−1][j]`.
     pub forgetting: Option<f64>,
-    /// Mean over j of a[j][j].
+    /// Mean over j of `a[j][j]`.
     pub learning_accuracy: Option<f64>,
 }
 

@@ -161,11 +161,12 @@ enum Verdict {
 fn judge(piece: &str) -> Verdict {
     let Err(error) = parse_module(piece) else { return Verdict::Code };
     let is_at_end = usize::from(error.location.start()) >= piece.trim_end().len();
-    let is_open_string = match &error.error {
-        ParseErrorType::Lexical(LexicalErrorType::UnclosedStringError | LexicalErrorType::Eof) => true,
-        ParseErrorType::Lexical(LexicalErrorType::FStringError(_)) => true,
-        _ => false,
-    };
+    let is_open_string = matches!(
+        &error.error,
+        ParseErrorType::Lexical(
+            LexicalErrorType::UnclosedStringError | LexicalErrorType::Eof | LexicalErrorType::FStringError(_)
+        )
+    );
     if is_at_end || is_open_string { Verdict::Unfinished } else { Verdict::Prose }
 }
 
