@@ -9,13 +9,10 @@ pub struct Variable {
 /// Printed by `lifelong --help`; read where each is named.
 pub static VARIABLES: &[Variable] = &[
     Variable { name: "LIFELONG_HOME", effect: "folder of the model cache (default: the user's cache folder/lifelong)" },
-    Variable {
-        name: "LIFELONG_PYTHON",
-        effect: "Python used to fetch wheels and to run graded programs (default: python3)",
-    },
+    Variable { name: "LIFELONG_PYTHON", effect: "Python whose pip fetches wheels (default: python3)" },
     Variable {
         name: "LIFELONG_INSTRUCTION_SET",
-        effect: "force scalar, avx2 or avx512 kernels (same results, other speed)",
+        effect: "force scalar, avx2, avx512-vnni or avx512-amx kernels (same results, other speed)",
     },
     Variable { name: "HF_HOME", effect: "folder of the Hugging Face cache" },
     Variable { name: "HF_HUB_CACHE", effect: "the same folder's models alone (default: hub in HF_HOME)" },

@@ -3,7 +3,7 @@
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, InstructionSet};
 
 use super::resolve::ResolvedModel;
 use crate::config::EngineConfig;
@@ -19,7 +19,10 @@ use crate::engine::session::{Engine, EngineOptions};
 pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
     let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
     match config.device.as_str() {
-        "auto" | "cpu" => Ok(Device::cpu(threads)),
+        "auto" | "cpu" => match std::env::var("LIFELONG_INSTRUCTION_SET") {
+            Ok(name) => Ok(Device::cpu_with(threads, instruction_set(&name)?)?),
+            Err(_) => Ok(Device::cpu(threads)),
+        },
         named => {
             let index = named.strip_prefix("cuda:").unwrap_or("0").parse().unwrap_or(0);
             Device::cuda(index).with_context(|| {
@@ -27,6 +30,13 @@ pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
             })
         }
     }
+}
+
+fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
+    InstructionSet::ALL.into_iter().find(|set| set.name() == name).with_context(|| {
+        let known: Vec<&str> = InstructionSet::ALL.iter().map(|set| set.name()).collect();
+        format!("LIFELONG_INSTRUCTION_SET: expected one of {}, found `{name}`", known.join(", "))
+    })
 }
 
 /// Resolves a backbone by name and starts an engine on it.
