@@ -87,6 +87,7 @@ fn hostile_replies_are_ended_in_time_and_leave_nothing() {
         let took = started.elapsed();
         assert_eq!(score, Score::Graded(0.0), "{what}: {detail}");
         assert!(words.iter().any(|word| detail.starts_with(word)), "{what}: {detail}");
+        println!("{what}: {took:?} {}", &detail[..detail.find("; python").unwrap()]);
         assert!(took < Duration::from_secs_f64(WALL_S + 1.0), "{what} took {took:?}: {detail}");
         assert_eq!(Leftovers::now(), before, "{what} left something: {detail}");
     }
