@@ -42,7 +42,7 @@ pub struct Made {
 /// When the engine, the environment or the memory cannot do its part. A bad reply is an [`Ending`], not an error.
 pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> anyhow::Result<Made> {
     let task = work.task;
-    let environment = environment::for_format(&task.reply_format);
+    let environment = environment::single_turn();
     let mut world = environment.open(task)?;
     let recall = work.memory.recall(task, work.handles).context("recall")?;
 
@@ -115,7 +115,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
 
 /// The attempt at a single-turn task that a completion is, when the prompt was built and sent elsewhere.
 pub fn single_turn(task: &TaskView, prompt: &[Message], completion: &Completion) -> Attempt {
-    let (answer, ending) = match environment::for_format(&task.reply_format).action(task, &completion.text) {
+    let (answer, ending) = match environment::single_turn().action(task, &completion.text) {
         Action::Answer(answer) => (Some(answer), Ending::Finished),
         Action::Invalid { .. } => (None, Ending::InvalidAction),
     };

@@ -5,7 +5,7 @@
 
 mod reply;
 
-use crate::record::{Ending, ReplyFormat, TaskView};
+use crate::record::{Ending, TaskView};
 use crate::registry::Registered;
 
 /// What a reply asks for.
@@ -45,7 +45,7 @@ pub trait Environment: Registered + Sync {
 /// Every environment, by name.
 pub static ENVIRONMENTS: &[&dyn Environment] = &[&reply::Reply];
 
-/// The environment in which a task with this reply format is attempted.
-pub fn for_format(_format: &ReplyFormat) -> &'static dyn Environment {
-    ENVIRONMENTS[0]
+/// The environment of single-turn tasks: that of every benchmark so far.
+pub fn single_turn() -> &'static dyn Environment {
+    &reply::Reply
 }
