@@ -5,10 +5,15 @@ use lifelong::engine::hub::{self, ModelFiles, Sources};
 
 /// Real weights, through the program's own model sources: from the folder `LIFELONG_TEST_MODELS` when it is set, else
 /// from the user's model cache; pulled when missing. `None`, with one line that says why, when no source has them.
+///
+/// # Panics
+/// Instead of `None` where `LIFELONG_TEST_STRICT` is set.
 pub fn model_files(name: &str) -> Option<ModelFiles> {
     let mut sources = Sources::from_env().map_err(|error| println!("skipped: {error}")).ok()?;
     if let Some(home) = std::env::var_os("LIFELONG_TEST_MODELS") {
         sources.home = home.into();
     }
-    hub::resolve(name, &sources).map_err(|error| println!("skipped: {error}")).ok()
+    let found = hub::resolve(name, &sources);
+    assert!(found.is_ok() || std::env::var_os("LIFELONG_TEST_STRICT").is_none(), "{name}: {}", found.unwrap_err());
+    found.map_err(|error| println!("skipped: {error}")).ok()
 }

@@ -80,6 +80,7 @@ pub fn weights(folder_hint: &str, file: &str) -> Option<PathBuf> {
     let roots = [env("LIFELONG_TEST_MODELS"), cache];
     let found = roots.into_iter().flatten().find_map(|root| find(&root, folder_hint, file, 4));
     if found.is_none() {
+        assert!(std::env::var_os("LIFELONG_TEST_STRICT").is_none(), "no {file} of {folder_hint}");
         eprintln!("skipped: no {file} of {folder_hint} (pull the model, or set LIFELONG_TEST_MODELS)");
     }
     found
