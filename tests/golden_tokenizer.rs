@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use lifelong::engine::hub::ModelFiles;
 use lifelong::engine::tokenizer::{GgufVocabulary, PRE_TOKENIZERS, Specials, Tokenizer};
 use lifelong_models::Checkpoint;
 use proptest::prelude::*;
@@ -40,8 +41,11 @@ fn texts() -> Vec<String> {
 
 /// A file of a model preset, pulled when it is not there yet.
 fn weights(preset: &str, name: &str) -> Option<PathBuf> {
-    let files = support::model_files(preset)?;
-    files.files.into_iter().find(|file| file.name == name).map(|file| file.path)
+    file(support::model_files(preset), name)
+}
+
+fn file(files: Option<ModelFiles>, name: &str) -> Option<PathBuf> {
+    files?.files.into_iter().find(|file| file.name == name).map(|file| file.path)
 }
 
 fn rebuilt(path: &Path) -> Tokenizer {
@@ -93,7 +97,7 @@ fn no_text_makes_a_control_token_unless_asked_to() {
 
 #[test]
 fn gemma3_from_gguf_encodes_like_the_reference() {
-    let Some(path) = weights("gemma-3-270m", "gemma-3-270m-q4_k_m.gguf") else { return };
+    let Some(path) = file(support::local_model_files("gemma-3-270m"), "gemma-3-270m-q4_k_m.gguf") else { return };
     let tokenizer = rebuilt(&path);
     let golden: WholeVocabulary = golden("gemma3.json");
     let mut differing = Vec::new();

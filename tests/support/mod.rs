@@ -3,6 +3,16 @@
 
 use lifelong::engine::hub::{self, ModelFiles, Sources};
 
+/// Weights that are used where they are already, and not fetched for a test; `None` with one line otherwise.
+pub fn local_model_files(name: &str) -> Option<ModelFiles> {
+    let found = Sources::from_env().and_then(|sources| hub::find_local(&hub::Named::find(name)?, &sources));
+    let found = found.unwrap_or_else(|error| panic!("{name}: {error}"));
+    if found.is_none() {
+        println!("skipped: {name} is not in the model cache (`lifelong models pull {name}`)");
+    }
+    found
+}
+
 /// Real weights, through the program's own model sources: from the folder `LIFELONG_TEST_MODELS` when it is set, else
 /// from the user's model cache; pulled when missing. `None`, with one line that says why, when no source has them.
 ///
