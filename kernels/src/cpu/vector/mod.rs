@@ -1,7 +1,7 @@
 //! Sixteen lanes, three instruction sets, the same bits.
 //!
 //! A kernel is one generic body over a [`Vector`]; the macro [`kernel!`] compiles it once for each instruction set and
-//! picks one at run time. A `Vector` value is a token: to hold an [`Avx512`](x86::Avx512) is the proof that the
+//! picks one at run time. A `Vector` value is a token: to hold an [`Avx512`](x86_512::Avx512) is the proof that the
 //! processor has it, so bodies are safe code. The idea is `pulp`'s; it was not taken as it has no 8-bit dot product.
 //!
 //! Kernels do not pass vectors through closures: a closure is compiled without the kernel's instruction set unless the
