@@ -1,0 +1,85 @@
+//! The promises of `lifelong generate` and `lifelong embed`: input order, the same tokens whatever the batch, clear errors.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lifelong(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lifelong")).args(arguments).output().unwrap()
+}
+
+fn lines(text: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(text).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_file_of_requests_comes_back_in_order_with_the_same_tokens_in_any_batch() {
+    if support::model_files("smollm2-135m-instruct").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    fs::write(
+        &input,
+        concat!(
+            "{\"prompt\": \"One, two, three,\", \"max_tokens\": 9, \"temperature\": 0.8}\n",
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 2}\n",
+            "{\"prompt\": \"The sea is\", \"max_tokens\": 4, \"seed\": 5, \"temperature\": 1.0}\n",
+        ),
+    )
+    .unwrap();
+    let run = |batch: &str, threads: &str| {
+        let input = input.to_str().unwrap();
+        let arguments = ["generate", "--model", "smollm2-135m-instruct", "--input", input, "--seed", "3"];
+        let output = lifelong(&[&arguments[..], &["--max-batch", batch, "--threads", threads]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        lines(&output.stdout)
+    };
+    let (alone, together) = (run("1", "1"), run("8", "2"));
+    let tokens = |written: &[Value]| written.iter().map(|line| line["tokens"].clone()).collect::<Vec<_>>();
+    assert_eq!(tokens(&alone), tokens(&together));
+    let generated: Vec<u64> = alone.iter().map(|line| line["usage"]["generated"].as_u64().unwrap()).collect();
+    assert_eq!(generated, [9, 2, 4], "each line keeps its place and its own limit");
+    assert_eq!(alone[2]["seed"], 5);
+}
+
+#[test]
+fn a_bad_request_line_is_named_before_a_model_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    fs::write(&input, "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"temprature\": 1}\n").unwrap();
+    let output = lifelong(&["generate", "--model", "smollm2-135m-instruct", "--input", input.to_str().unwrap()]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{message}");
+    assert!(message.contains("in.jsonl:2") && message.contains("temprature"), "{message}");
+}
+
+#[test]
+fn texts_are_embedded_in_order() {
+    if support::model_files("all-minilm-l6-v2").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    fs::write(&input, "{\"t\": \"a longer text about the sea\"}\n{\"t\": \"cat\"}\n{\"t\": \"kitten\"}\n").unwrap();
+    let input = input.to_str().unwrap();
+    let output = lifelong(&["embed", "--input", input, "--field", "t"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows = lines(&output.stdout);
+    let texts: Vec<&str> = rows.iter().map(|row| row["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["a longer text about the sea", "cat", "kitten"]);
+    let vector = |row: &Value| -> Vec<f64> {
+        row["embedding"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let [sea, cat, kitten] = [&rows[0], &rows[1], &rows[2]].map(vector);
+    assert!((dot(&cat, &cat) - 1.0).abs() < 1e-5, "vectors have length 1");
+    assert!(dot(&cat, &kitten) > dot(&cat, &sea) + 0.2, "like texts are near");
+
+    let missing = lifelong(&["embed", "--input", input, "--field", "x"]);
+    let message = String::from_utf8_lossy(&missing.stderr);
+    assert!(message.contains("in.jsonl:1") && message.contains("no field `x` (found: t)"), "{message}");
+}
