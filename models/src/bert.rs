@@ -101,6 +101,7 @@ impl Layer {
             key: linear("attention.self.key", hidden, hidden)?,
             value: linear("attention.self.value", hidden, hidden)?,
             output: linear("attention.output.dense", hidden, hidden)?,
+            head_norms: None,
             shape,
         };
         let up = linear("intermediate.dense", feed_forward, hidden)?;

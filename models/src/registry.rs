@@ -7,7 +7,7 @@ use crate::bert::Bert;
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
-use crate::llama::Llama;
+use crate::{llama, mistral, qwen2, qwen3};
 
 /// One architecture.
 pub struct Entry {
@@ -41,7 +41,10 @@ impl Entry {
 /// All architectures, in the order of lists.
 #[rustfmt::skip]
 pub static ARCHITECTURES: &[Entry] = &[
-    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(|checkpoint, device| Ok(Box::new(Llama::load(checkpoint, device)?))) },
+    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(llama::load) },
+    Entry { name: "mistral", gguf: &[], hugging_face: &["MistralForCausalLM"], source: "Jiang et al. 2023, Mistral 7B, §2", load: Load::Decoder(mistral::load) },
+    Entry { name: "qwen2", gguf: &["qwen2"], hugging_face: &["Qwen2ForCausalLM"], source: "Yang et al. 2024, Qwen2 Technical Report, §2.2", load: Load::Decoder(qwen2::load) },
+    Entry { name: "qwen3", gguf: &["qwen3"], hugging_face: &["Qwen3ForCausalLM"], source: "Yang et al. 2025, Qwen3 Technical Report, §2", load: Load::Decoder(qwen3::load) },
     Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, device| Ok(Box::new(Bert::load(checkpoint, device)?))) },
 ];
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lifelong_kernels::{Format, Matrix};
 
+use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
+use crate::config::{DecoderConfig, Family};
 use crate::error::{Error, Result};
 
 /// The tensors of one model while it is being built.
@@ -110,6 +112,23 @@ impl<'a> Weights<'a> {
         Ok(view)
     }
 
+    /// The dimensions of a decoder all of whose tensors have been taken.
+    pub fn geometry(&self, family: &Family, config: &DecoderConfig) -> Geometry {
+        Geometry {
+            architecture: family.name.to_string(),
+            layers: config.layers,
+            hidden: config.hidden,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            feed_forward: config.feed_forward,
+            vocab: config.vocab,
+            context: config.context,
+            parameters: self.parameters,
+            weight_bytes: self.bytes,
+        }
+    }
+
     /// A tensor that nothing asked for means a computation we did not do.
     ///
     /// # Errors
@@ -122,6 +141,11 @@ impl<'a> Weights<'a> {
         }
         Err(Error::UnknownTensors { path: self.checkpoint.path().to_path_buf(), tensors })
     }
+}
+
+/// Angles that the configuration has read already, and a buffer of early Hugging Face checkpoints.
+pub(crate) fn is_angles(name: &str) -> bool {
+    name == "rope_freqs.weight" || name.ends_with("rotary_emb.inv_freq")
 }
 
 /// A vector outside of the accounting, for configuration that is stored as a tensor.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::rope::RopeStyle;
 use lifelong_models::architecture::Decoder;
-use lifelong_models::config::{LlamaConfig, Rope, RopeScaling};
+use lifelong_models::config::{Rope, RopeScaling};
 use lifelong_models::file::ModelFile;
-use lifelong_models::{Checkpoint, Error, load_decoder, load_encoder};
+use lifelong_models::{Checkpoint, Error, llama, load_decoder, load_encoder};
 use serde_json::{Value, json};
 
 /// A Llama of one layer that loads as it stands.
@@ -180,7 +180,7 @@ fn keys_that_would_change_numbers_are_refused_by_name() {
         let error = error_of(load_whole(&format!("refused-{index}"), json!({ name: value })));
         assert!(matches!(&error, Error::Config { key, .. } if key == name), "{name}: {error}");
     }
-    for kind in ["yarn", "dynamic", "longrope"] {
+    for kind in ["dynamic", "longrope"] {
         let error = error_of(load_whole("refused-scaling", json!({ "rope_scaling": { "type": kind, "factor": 2.0 } })));
         assert!(error.to_string().contains(kind) && error.to_string().contains("llama3"), "{error}");
     }
@@ -196,7 +196,7 @@ fn rope_parameters_of_newer_files_mean_the_same() {
     newer["rope_theta"] = json!(5e5);
     let rope = |name: &str, changes: Value| {
         let checkpoint = open(name, &changes, &[(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.5)]);
-        LlamaConfig::from_checkpoint(&checkpoint).unwrap().rope
+        llama::config(&checkpoint).unwrap().rope
     };
     let older = rope("older", json!({ "rope_scaling": scaling, "rope_theta": 5e5 }));
     assert_eq!(rope("newer", json!({ "rope_parameters": newer })), older);

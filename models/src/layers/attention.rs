@@ -4,21 +4,62 @@ use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::{Device, KvCache};
 
-use super::linear::{self, Linear};
+use super::linear::{self, Bias, Linear};
+use super::norm::RmsNorm;
 use super::rope::Rotary;
 use crate::architecture::{Batch, Scratch};
+use crate::config::DecoderConfig;
 use crate::error::Result;
+use crate::names::Names;
+use crate::weights::Weights;
 
-/// The four projections and the shape between them.
+/// The four projections, the shape between them, and norms of every query and key head where a model has them.
 pub(crate) struct Attention {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
     pub output: Linear,
+    pub head_norms: Option<HeadNorms>,
     pub shape: AttentionShape,
 }
 
+/// Root mean square norms over the elements of a head (Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion
+/// Parameters", §2, there with another norm).
+pub(crate) struct HeadNorms {
+    query: RmsNorm,
+    key: RmsNorm,
+}
+
 impl Attention {
+    /// The attention of one layer of a decoder.
+    pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
+        let DecoderConfig { hidden, heads, kv_heads, head_dim, norm, biases, .. } = *config;
+        let name = |part: &str| names.layer(layer, part);
+        let qkv = Bias::from(biases.qkv);
+        let head_norms = match config.head_norms {
+            true => Some(HeadNorms {
+                query: RmsNorm::load(weights, &name(names.query_norm), head_dim, norm)?,
+                key: RmsNorm::load(weights, &name(names.key_norm), head_dim, norm)?,
+            }),
+            false => None,
+        };
+        let mut linear = |part: &str, n, k, bias| Linear::load(weights, &name(part), n, k, bias);
+        Ok(Attention {
+            query: linear(names.query, heads * head_dim, hidden, qkv)?,
+            key: linear(names.key, kv_heads * head_dim, hidden, qkv)?,
+            value: linear(names.value, kv_heads * head_dim, hidden, qkv)?,
+            output: linear(names.output, hidden, heads * head_dim, Bias::from(biases.output))?,
+            head_norms,
+            shape: AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                scale: config.score_scale,
+                window: config.windows[layer],
+            },
+        })
+    }
+
     /// Causal attention of a packed step, with grouped heads and rotated positions. Reads `scratch.normed`
     /// `[T, H]`, leaves the output in `scratch.projected`.
     pub fn causal(
@@ -38,6 +79,10 @@ impl Attention {
         let v = scratch.value.take(rows * kv_heads * head_dim);
         let attended = scratch.attended.take(rows * heads * head_dim);
         linear::forward_each(device, [(&mut *q, &self.query), (&mut *k, &self.key), (&mut *v, &self.value)], x)?;
+        if let Some(norms) = &self.head_norms {
+            norms.query.forward_in_place(device, q)?;
+            norms.key.forward_in_place(device, k)?;
+        }
         rotary.forward(device, q, batch.positions, heads)?;
         rotary.forward(device, k, batch.positions, kv_heads)?;
         kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;

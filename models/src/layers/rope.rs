@@ -6,7 +6,7 @@ use lifelong_kernels::ops::rope::{self, RopeStyle, RopeTable};
 use crate::config::Rope;
 use crate::error::Result;
 
-/// The angles of every position of a context, shared by all layers.
+/// The angles of every position of a context, shared by layers.
 pub(crate) struct Rotary {
     table: RopeTable,
     style: RopeStyle,
@@ -14,7 +14,8 @@ pub(crate) struct Rotary {
 
 impl Rotary {
     pub fn new(config: &Rope, context: usize) -> Self {
-        Rotary { table: RopeTable::from_frequencies(&config.frequencies(), context, 1.0), style: config.style }
+        let table = RopeTable::from_frequencies(&config.frequencies(), context, config.magnitude());
+        Rotary { table, style: config.style }
     }
 
     /// Rotates `x` `[T, heads, D]` in place.
