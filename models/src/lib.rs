@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod file;
+pub mod gemma3;
 pub mod gguf;
 mod layers;
 pub mod llama;

@@ -7,7 +7,7 @@ use crate::bert::Bert;
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
-use crate::{llama, mistral, qwen2, qwen3};
+use crate::{gemma3, llama, mistral, qwen2, qwen3};
 
 /// One architecture.
 pub struct Entry {
@@ -45,6 +45,7 @@ pub static ARCHITECTURES: &[Entry] = &[
     Entry { name: "mistral", gguf: &[], hugging_face: &["MistralForCausalLM"], source: "Jiang et al. 2023, Mistral 7B, §2", load: Load::Decoder(mistral::load) },
     Entry { name: "qwen2", gguf: &["qwen2"], hugging_face: &["Qwen2ForCausalLM"], source: "Yang et al. 2024, Qwen2 Technical Report, §2.2", load: Load::Decoder(qwen2::load) },
     Entry { name: "qwen3", gguf: &["qwen3"], hugging_face: &["Qwen3ForCausalLM"], source: "Yang et al. 2025, Qwen3 Technical Report, §2", load: Load::Decoder(qwen3::load) },
+    Entry { name: "gemma3", gguf: &["gemma3"], hugging_face: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text"], source: "Gemma Team 2025, Gemma 3 Technical Report, §2", load: Load::Decoder(gemma3::load) },
     Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, device| Ok(Box::new(Bert::load(checkpoint, device)?))) },
 ];
 
