@@ -3,6 +3,7 @@
 mod reference;
 
 use lifelong_kernels::ops::attention::{self, AttentionShape};
+use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, kv, matmul, norm, pool, rope};
 use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, Matrix, Segment};
 use proptest::prelude::*;
@@ -21,16 +22,19 @@ fn linear_rows_alone_and_together() {
         let (bytes, _) = quantise(format, n, k, &weights);
         let matrix = Matrix::from_bytes(format, n, k, &bytes).unwrap();
         let x = random_with_outliers(220 + index as u64, rows * k);
-        let mut alone = vec![0.0; rows * n];
-        let first = &devices(1)[0];
-        for (out, x) in alone.chunks_exact_mut(n).zip(x.chunks_exact(k)) {
-            matmul::linear(first, out, x, &matrix).unwrap();
-        }
-        for device in all_devices() {
-            for count in [1, 3, 8, 15, 33] {
-                let mut out = vec![0.0; count * n];
-                matmul::linear(&device, &mut out, &x[..count * k], &matrix).unwrap();
-                assert_same_bits(&out, &alone[..count * n], &format!("{device:?} {format:?} {count} rows"));
+        for precision in [Precision::Bits8, Precision::Bits16] {
+            let mut alone = vec![0.0; rows * n];
+            let first = &devices(1)[0];
+            for (out, x) in alone.chunks_exact_mut(n).zip(x.chunks_exact(k)) {
+                matmul::linear_each(first, &mut [(out, &matrix)], x, precision).unwrap();
+            }
+            for device in all_devices() {
+                for count in [1, 3, 8, 15, 33] {
+                    let mut out = vec![0.0; count * n];
+                    matmul::linear_each(&device, &mut [(&mut out, &matrix)], &x[..count * k], precision).unwrap();
+                    let what = format!("{device:?} {format:?} {precision:?} {count} rows");
+                    assert_same_bits(&out, &alone[..count * n], &what);
+                }
             }
         }
     }
@@ -54,7 +58,7 @@ fn several_matrices_at_once_are_each_alone() {
     for device in all_devices() {
         let mut outs: Vec<Vec<f32>> = shapes.iter().map(|n| vec![0.0; rows * n]).collect();
         let mut products: Vec<(&mut [f32], &Matrix)> = outs.iter_mut().map(Vec::as_mut_slice).zip(&matrices).collect();
-        matmul::linear_each(&device, &mut products, &x).unwrap();
+        matmul::linear_each(&device, &mut products, &x, Precision::Bits8).unwrap();
         for (out, matrix) in outs.iter().zip(&matrices) {
             let mut alone = vec![0.0; out.len()];
             matmul::linear(&device, &mut alone, &x, matrix).unwrap();

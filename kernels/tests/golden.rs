@@ -5,6 +5,7 @@
 
 mod reference;
 
+use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, attention, kv, matmul, norm, rope};
 use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, Matrix};
 use reference::*;
@@ -54,6 +55,27 @@ fn products() {
         assert_digest(&format!("{format:?}"), expected, |device| {
             let mut out = vec![0.0; rows * n];
             matmul::linear(device, &mut out, &x, &matrix).unwrap();
+            out
+        });
+    }
+}
+
+#[test]
+fn products_of_16_bit_activations() {
+    let (n, k, rows) = (40, 512, 11);
+    let expected = [
+        (Format::Q4_0, 0xed92_9a36_fe95_4d40),
+        (Format::Q4_1, 0xca4f_5df2_7fe2_c387),
+        (Format::Q8_0, 0x7d24_9d39_f800_4fa2),
+        (Format::Q4K, 0x9953_60d1_4741_b041),
+        (Format::Q6K, 0x4872_efb2_d177_6a13),
+    ];
+    let x = random(401, rows * k);
+    for (format, expected) in expected {
+        let matrix = Matrix::from_bytes(format, n, k, &block_bytes(format, n, k)).unwrap();
+        assert_digest(&format!("{format:?}"), expected, |device| {
+            let mut out = vec![0.0; rows * n];
+            matmul::linear_each(device, &mut [(&mut out, &matrix)], &x, Precision::Bits16).unwrap();
             out
         });
     }

@@ -2,6 +2,7 @@
 
 mod reference;
 
+use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, attention, embed, kv, matmul, norm, pool, rope};
 use lifelong_kernels::{BLOCK_TOKENS, Format, KvCache, KvGeometry, Matrix};
 use reference::*;
@@ -44,7 +45,7 @@ fn quantised_bound(x: &[f32], w: &[f32], k: usize) -> f64 {
 }
 
 #[test]
-fn linear_of_quantised_weights_is_as_close_as_8_bit_activations_allow() {
+fn linear_of_quantised_weights_is_as_close_as_its_activations_allow() {
     let formats = Format::ALL.into_iter().filter(|format| format.block_values() > 1);
     for (index, format) in formats.enumerate() {
         for (n, k, rows) in [(33, 256usize, 3), (48, 768, 2), (16, 576, 1), (20, 640, 5)] {
@@ -57,12 +58,14 @@ fn linear_of_quantised_weights_is_as_close_as_8_bit_activations_allow() {
             let x = random_with_outliers(20 + index as u64, rows * k);
             let expected = linear(&x, &read_back, k);
             for device in devices(2) {
-                let mut out = vec![0.0; rows * n];
-                matmul::linear(&device, &mut out, &x, &matrix).unwrap();
-                let bound = quantised_bound(&x, &read_back, k);
-                for (found, expected) in out.iter().zip(&expected) {
-                    let error = (f64::from(*found) - expected).abs();
-                    assert!(error < bound, "{device:?} {format:?} k {k}: error {error}, bound {bound}");
+                for (precision, finer) in [(Precision::Bits8, 1.0), (Precision::Bits16, 250.0)] {
+                    let mut out = vec![0.0; rows * n];
+                    matmul::linear_each(&device, &mut [(&mut out, &matrix)], &x, precision).unwrap();
+                    let bound = quantised_bound(&x, &read_back, k) / finer;
+                    for (found, expected) in out.iter().zip(&expected) {
+                        let error = (f64::from(*found) - expected).abs();
+                        assert!(error < bound, "{device:?} {format:?} {precision:?} k {k}: {error}, bound {bound}");
+                    }
                 }
             }
         }
@@ -80,10 +83,12 @@ fn linear_of_quantised_weights_is_exact_for_8_bit_activations() {
         x.chunks_exact_mut(32).for_each(|group| group[7] = 1.0);
         let expected = linear(&x, &read_back, k);
         for device in devices(1) {
-            let mut out = vec![0.0; rows * n];
-            matmul::linear(&device, &mut out, &x, &matrix).unwrap();
-            let error = relative_error(&out, &expected);
-            assert!(error < 3e-6, "{device:?} {format:?}: {error}");
+            for precision in [Precision::Bits8, Precision::Bits16] {
+                let mut out = vec![0.0; rows * n];
+                matmul::linear_each(&device, &mut [(&mut out, &matrix)], &x, precision).unwrap();
+                let error = relative_error(&out, &expected);
+                assert!(error < 3e-6, "{device:?} {format:?} {precision:?}: {error}");
+            }
         }
     }
 }

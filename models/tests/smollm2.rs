@@ -2,8 +2,9 @@
 //! `tests/golden/smollm2/make.py` of the repository made the expected values.
 //!
 //! llama.cpp rounds activations to 8 bits, which moves the logits of this model by about 0.2: with its flash attention
-//! off it repeats only 9 of these 20 continuations of its default settings. So what is asserted is not that every token is
-//! the same, but that ours are as close to float32 as its are, and differ from its only where float32 has nearly a tie.
+//! off it repeats only 9 of 20 ordinary continuations of its default settings. So two things are asserted: on text that
+//! float32 is sure of, the tokens are llama.cpp's; on all text, also where we part, our logits are at least as close to
+//! float32 as its are, and our choice differs from its only where float32 has nearly a tie.
 
 mod shared;
 
@@ -67,21 +68,62 @@ fn forced(model: &dyn Decoder, device: &Device, case: &Case) -> Vec<Vec<f32>> {
     logits.chunks_exact(model.geometry().vocab).map(<[f32]>::to_vec).collect()
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
+/// How one model follows llama.cpp's continuations.
+struct Outcome {
+    equal: usize,
+    everywhere: Distances,
+    /// Where our choice is not llama.cpp's.
+    where_parted: Distances,
+}
+
+/// Distances from float32 at the same positions.
+#[derive(Default)]
+struct Distances {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+impl Distances {
+    fn push(&mut self, ours: f64, theirs: f64) {
+        self.ours.push(ours);
+        self.theirs.push(theirs);
+    }
+
+    fn means(&self) -> (f64, f64) {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        (mean(&self.ours), mean(&self.theirs))
+    }
+}
+
+fn follow(model: &dyn Decoder, device: &Device, set: &str) -> Outcome {
+    /// Five times the distance that 8-bit activations cause.
+    const NEAR_TIE: f32 = 1.0;
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2").join(set);
+    let Golden { cases } = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
+    assert_eq!(cases.len(), 20);
+    let mut outcome = Outcome { equal: 0, everywhere: Distances::default(), where_parted: Distances::default() };
+    for case in &cases {
+        let mut parted = false;
+        for ((found, step), token) in forced(model, device, case).iter().zip(&case.steps).zip(&case.continuation) {
+            let ours = step.distance(step.ids.iter().map(|id| found[*id]));
+            let theirs = step.distance(step.llama_cpp.iter().copied());
+            outcome.everywhere.push(ours, theirs);
+            let (choice, token) = (argmax(found), *token as usize);
+            if choice != token {
+                parted = true;
+                outcome.where_parted.push(ours, theirs);
+                let gap = step.exact(choice).zip(step.exact(token)).map(|(a, b)| (a - b).abs());
+                assert!(gap.is_some_and(|gap| gap <= NEAR_TIE), "{:?}: {choice} for {token}, {gap:?}", case.text);
+            }
+        }
+        outcome.equal += usize::from(!parted);
+    }
+    outcome
 }
 
 #[test]
-fn as_close_to_float32_as_llama_cpp() {
-    /// Of means over about 600 positions; both distances have the same cause.
-    const AS_CLOSE: f64 = 1.1;
-    /// Five times the distance that 8-bit activations cause.
-    const NEAR_TIE: f32 = 1.0;
+fn real_weights_against_llama_cpp_and_float32() {
     let Some(path) = shared::weights("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/smollm2/greedy.json");
-    let Golden { cases } = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
-    assert_eq!(cases.len(), 20);
-
     let device = Device::cpu(2);
     let begun = Instant::now();
     let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
@@ -91,23 +133,17 @@ fn as_close_to_float32_as_llama_cpp() {
     assert_eq!((geometry.parameters, geometry.weight_bytes), (134_515_008, 96_576_768));
     assert!(model.notes().is_empty());
 
-    let (mut ours, mut theirs, mut equal) = (Vec::new(), Vec::new(), 0);
-    for case in &cases {
-        let logits = forced(model.as_ref(), &device, case);
-        let mut parted = false;
-        for ((found, step), token) in logits.iter().zip(&case.steps).zip(&case.continuation) {
-            ours.push(step.distance(step.ids.iter().map(|id| found[*id])));
-            theirs.push(step.distance(step.llama_cpp.iter().copied()));
-            let (choice, token) = (argmax(found), *token as usize);
-            if choice != token {
-                parted = true;
-                let gap = step.exact(choice).zip(step.exact(token)).map(|(a, b)| (a - b).abs());
-                assert!(gap.is_some_and(|gap| gap <= NEAR_TIE), "{:?}: {choice} for {token}, {gap:?}", case.text);
+    for (set, least) in [("decided.json", 18), ("open.json", 0)] {
+        let Outcome { equal, everywhere, where_parted } = follow(model.as_ref(), &device, set);
+        println!("{set}: {equal} of 20 continuations equal");
+        assert!(equal >= least, "{set}: {equal} of 20");
+        for (place, distances) in [("everywhere", everywhere), ("where we part", where_parted)] {
+            let count = distances.ours.len();
+            if count > 0 {
+                let (ours, theirs) = distances.means();
+                println!("  {place} ({count} positions): from float32 ours {ours:.4}, llama.cpp {theirs:.4}");
+                assert!(ours <= theirs, "{set}, {place}: ours {ours}, llama.cpp {theirs}");
             }
         }
-        equal += usize::from(!parted);
     }
-    let (ours, theirs) = (mean(&ours), mean(&theirs));
-    println!("{equal} of 20 continuations equal; mean distance from float32: ours {ours:.4}, llama.cpp {theirs:.4}");
-    assert!(ours <= theirs * AS_CLOSE, "ours {ours}, llama.cpp {theirs}");
 }

@@ -6,12 +6,22 @@ use crate::device::{Backend, Device};
 use crate::error::{Result, check_length, check_rows};
 use crate::matrix::Matrix;
 
+/// How finely a product with quantised weights rounds activations. Plain weights read `f32` either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// 8 bits: at most half a step, largest/254 of its group of 32, per activation.
+    #[default]
+    Bits8,
+    /// 16 bits, as two 8-bit products: at most largest/65 000. Twice the work.
+    Bits16,
+}
+
 /// `y = x Wᵀ`.
 ///
 /// With plain weights (f32, f16, bf16) each output is one chain of fused multiply-adds over `k` in order. With quantised
 /// weights the row is quantised to 8 bits in groups of 32 (scale = largest magnitude / 127, `f32`), products inside a
 /// group are exact integers, and groups are added in order. The error against dequantised weights is that of 8-bit
-/// activations: at most half a step, largest/254, per activation.
+/// activations ([`Precision::Bits8`]).
 ///
 /// # Shapes
 /// `out` `[T, N]` · `x` `[T, K]` · `w` `[N, K]`
@@ -20,7 +30,7 @@ use crate::matrix::Matrix;
 /// A wrong length.
 pub fn linear(device: &Device, out: &mut [f32], x: &[f32], w: &Matrix) -> Result<()> {
     check("linear", out, x, w)?;
-    dispatch(device, "linear", &mut [Product { out, w, bias: None }], x)
+    dispatch(device, "linear", &mut [Product { out, w, bias: None }], x, Precision::Bits8)
 }
 
 /// `y = x Wᵀ + b`: the bias is added last, once.
@@ -33,30 +43,40 @@ pub fn linear(device: &Device, out: &mut [f32], x: &[f32], w: &Matrix) -> Result
 pub fn linear_bias(device: &Device, out: &mut [f32], x: &[f32], w: &Matrix, bias: &[f32]) -> Result<()> {
     check("linear_bias", out, x, w)?;
     check_length("linear_bias", "bias", bias.len(), &[("n", w.rows())])?;
-    dispatch(device, "linear_bias", &mut [Product { out, w, bias: Some(bias) }], x)
+    dispatch(device, "linear_bias", &mut [Product { out, w, bias: Some(bias) }], x, Precision::Bits8)
 }
 
-/// [`linear`] of the same rows by several matrices, such as query, key and value: the same bits in less time, as the
-/// rows are quantised once and the threads meet once.
+/// [`linear`] of the same rows by several matrices, such as query, key and value, at a chosen precision: the same bits as
+/// one after the other in less time, as the rows are quantised once and the threads meet once.
 ///
 /// # Shapes
 /// each `out` `[T, Nᵢ]` and `w` `[Nᵢ, K]` · `x` `[T, K]`
 ///
 /// # Errors
 /// A wrong length.
-pub fn linear_each(device: &Device, products: &mut [(&mut [f32], &Matrix)], x: &[f32]) -> Result<()> {
+pub fn linear_each(
+    device: &Device,
+    products: &mut [(&mut [f32], &Matrix)],
+    x: &[f32],
+    precision: Precision,
+) -> Result<()> {
     for (out, w) in products.iter() {
         check("linear_each", out, x, w)?;
     }
     let mut products: Vec<Product<'_>> = products.iter_mut().map(|(out, w)| Product { out, w, bias: None }).collect();
-    dispatch(device, "linear_each", &mut products, x)
+    dispatch(device, "linear_each", &mut products, x, precision)
 }
 
 /// [`linear_each`] with a bias for each matrix.
 ///
 /// # Errors
 /// A wrong length.
-pub fn linear_bias_each(device: &Device, products: &mut [(&mut [f32], &Matrix, &[f32])], x: &[f32]) -> Result<()> {
+pub fn linear_bias_each(
+    device: &Device,
+    products: &mut [(&mut [f32], &Matrix, &[f32])],
+    x: &[f32],
+    precision: Precision,
+) -> Result<()> {
     let op = "linear_bias_each";
     for (out, w, bias) in products.iter() {
         check(op, out, x, w)?;
@@ -64,7 +84,7 @@ pub fn linear_bias_each(device: &Device, products: &mut [(&mut [f32], &Matrix, &
     }
     let mut products: Vec<Product<'_>> =
         products.iter_mut().map(|(out, w, bias)| Product { out, w, bias: Some(bias) }).collect();
-    dispatch(device, op, &mut products, x)
+    dispatch(device, op, &mut products, x, precision)
 }
 
 fn check(op: &'static str, out: &[f32], x: &[f32], w: &Matrix) -> Result<()> {
@@ -72,9 +92,15 @@ fn check(op: &'static str, out: &[f32], x: &[f32], w: &Matrix) -> Result<()> {
     check_length(op, "out", out.len(), &[("tokens", tokens), ("n", w.rows())])
 }
 
-fn dispatch(device: &Device, op: &'static str, products: &mut [Product<'_>], x: &[f32]) -> Result<()> {
+fn dispatch(
+    device: &Device,
+    op: &'static str,
+    products: &mut [Product<'_>],
+    x: &[f32],
+    precision: Precision,
+) -> Result<()> {
     match device.backend() {
-        Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x),
+        Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x, precision),
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::kv;
+use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::{Device, KvCache};
 
 use super::linear::{self, Bias, Linear};
@@ -78,7 +79,7 @@ impl Attention {
         let k = scratch.key.take(rows * kv_heads * head_dim);
         let v = scratch.value.take(rows * kv_heads * head_dim);
         let attended = scratch.attended.take(rows * heads * head_dim);
-        linear::forward_each(device, [(&mut *q, &self.query), (&mut *k, &self.key), (&mut *v, &self.value)], x)?;
+        self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
         if let Some(norms) = &self.head_norms {
             norms.query.forward_in_place(device, q)?;
             norms.key.forward_in_place(device, k)?;
@@ -94,8 +95,17 @@ impl Attention {
     pub fn bidirectional(&self, device: &Device, x: &[f32], lengths: &[usize], scratch: &mut Scratch) -> Result<()> {
         let [q, k, v] = [&mut scratch.query, &mut scratch.key, &mut scratch.value].map(|buffer| buffer.take(x.len()));
         let attended = scratch.attended.take(x.len());
-        linear::forward_each(device, [(&mut *q, &self.query), (&mut *k, &self.key), (&mut *v, &self.value)], x)?;
+        self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
         attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?;
         self.output.forward(device, scratch.projected.take(x.len()), attended)
+    }
+
+    /// Query, key and value of the rows `x`.
+    ///
+    /// Their activations are rounded to 16 bits. In SmolLM2 (Q4_1) 8 bits here alone made half of the variance of the
+    /// logits against float32, for a sixth of the work of a layer.
+    fn project(&self, device: &Device, [q, k, v]: [&mut [f32]; 3], x: &[f32]) -> Result<()> {
+        let projections = [(q, &self.query), (k, &self.key), (v, &self.value)];
+        linear::forward_each(device, projections, x, Precision::Bits16)
     }
 }

@@ -1,6 +1,6 @@
 //! `y = x Wᵀ (+ b)`.
 
-use lifelong_kernels::ops::matmul;
+use lifelong_kernels::ops::matmul::{self, Precision};
 use lifelong_kernels::{Device, Matrix};
 
 use crate::error::Result;
@@ -55,15 +55,16 @@ pub(crate) fn forward_each<const N: usize>(
     device: &Device,
     projections: [(&mut [f32], &Linear); N],
     x: &[f32],
+    precision: Precision,
 ) -> Result<()> {
     if projections.iter().all(|(_, linear)| linear.bias.is_none()) {
         let mut products = projections.map(|(out, linear)| (out, &linear.weight));
-        return Ok(matmul::linear_each(device, &mut products, x)?);
+        return Ok(matmul::linear_each(device, &mut products, x, precision)?);
     }
     if projections.iter().all(|(_, linear)| linear.bias.is_some()) {
         let mut products =
             projections.map(|(out, linear)| (out, &linear.weight, linear.bias.as_deref().unwrap_or_default()));
-        return Ok(matmul::linear_bias_each(device, &mut products, x)?);
+        return Ok(matmul::linear_bias_each(device, &mut products, x, precision)?);
     }
-    projections.into_iter().try_for_each(|(out, linear)| linear.forward(device, out, x))
+    projections.into_iter().try_for_each(|projection| forward_each(device, [projection], x, precision))
 }

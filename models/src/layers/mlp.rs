@@ -2,6 +2,7 @@
 
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::activation;
+use lifelong_kernels::ops::matmul::Precision;
 
 use super::linear::{self, Bias, Linear};
 use crate::architecture::Scratch;
@@ -37,7 +38,7 @@ impl GatedMlp {
         let gate = scratch.gate.take(rows * self.gate.outputs());
         let up = scratch.up.take(rows * self.up.outputs());
         let activated = scratch.attended.take(rows * self.up.outputs());
-        linear::forward_each(device, [(&mut *gate, &self.gate), (&mut *up, &self.up)], x)?;
+        linear::forward_each(device, [(&mut *gate, &self.gate), (&mut *up, &self.up)], x, Precision::Bits8)?;
         match self.function {
             Gate::Silu => activation::swiglu(device, activated, gate, up)?,
             Gate::GeluTanh => activation::geglu_tanh(device, activated, gate, up)?,

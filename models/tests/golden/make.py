@@ -4,7 +4,8 @@
 
 Every weight is rounded to a number that both bfloat16 and float16 hold, so that safetensors in any float type and GGUF
 F16 hold the same weights. The expected values are float32 results of transformers on one thread. Those of Q8_0 are computed
-from the dequantised weights with the input of every matmul rounded to 8 bits in groups of 32, as the kernels do.
+from the dequantised weights with the input of every matmul rounded in groups of 32 as the kernels do: to 16 bits for query,
+key and value, to 8 bits for the rest.
 """
 
 import json
@@ -48,17 +49,21 @@ def logits(model, tokens):
 
 
 def round_inputs(model):
-    """Rounds what every linear layer reads to 8 bits in groups of 32, scaled by the group's largest magnitude."""
+    """Rounds what every linear layer reads in groups of 32, scaled by the group's largest magnitude."""
 
-    def rounded_input(_, inputs):
+    def rounded_input(inputs, is_fine):
         groups = inputs[0].unflatten(-1, (-1, 32))
         largest = groups.abs().amax(-1, keepdim=True)
-        levels = torch.round(groups * torch.where(largest > 0, 127 / largest, 0))
+        scaled = groups * torch.where(largest > 0, 127 / largest, 0)
+        levels = torch.round(scaled)
+        if is_fine:
+            levels += torch.round((scaled - levels) * 256).clamp(max=127) / 256
         return ((levels * (largest / 127)).flatten(-2),)
 
-    for module in model.modules():
+    for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear):
-            module.register_forward_pre_hook(rounded_input)
+            is_fine = name.endswith(("q_proj", "k_proj", "v_proj"))
+            module.register_forward_pre_hook(lambda _, inputs, is_fine=is_fine: rounded_input(inputs, is_fine))
     return model
 
 

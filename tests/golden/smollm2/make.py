@@ -2,10 +2,17 @@
 
     python make.py SmolLM2-135M-Instruct.Q4_1.gguf     (llama-cpp-python, gguf, torch, transformers, jinja2)
 
-For 20 prompts, 10 raw and 10 rendered with the file's chat template: token ids, and llama.cpp's greedy continuation of up to
-32 tokens (its default context settings, one thread; an end token is kept and ends it). For every position of a continuation:
-the 20 largest logits of the float32 reference, which runs the dequantised weights in transformers on llama.cpp's own path,
-and llama.cpp's logits of the same 20 ids. Where another engine parts from llama.cpp, these say which of the two is closer.
+Two sets of 20 prompts, 10 raw and 10 rendered with the file's chat template:
+
+- open.json: ordinary prompts, taken as written. llama.cpp rounds activations to 8 bits, so on these it is its own noise that
+  picks many a token: with flash attention off it repeats 9 of its own 20 continuations.
+- decided.json: of a longer list, the prompts whose float32 continuation has the largest smallest margin between first and
+  second choice. Chosen by the float32 model alone, before llama.cpp has run: text that arithmetic should not change.
+
+For each prompt: token ids, and llama.cpp's greedy continuation of up to 32 tokens (its default context settings, one thread;
+an end token is kept and ends it). For every position of a continuation: the 20 largest logits of the float32 reference, which
+runs the dequantised weights in transformers on llama.cpp's own path, and llama.cpp's logits of the same 20 ids. Where another
+engine parts from llama.cpp, these say which of the two is closer.
 """
 
 import hashlib
@@ -23,6 +30,8 @@ import transformers
 
 NEW_TOKENS = 32
 TOP = 20
+# Margins that 8-bit activations often turn over; no use in looking further.
+UNDECIDED = 0.3
 
 RAW = [
     "The capital of France is",
@@ -47,6 +56,32 @@ CHAT = [
     "Is 91 a prime number? Answer yes or no, then explain.",
     "Give me a short recipe for pancakes.",
     "Tom has 3 boxes with 6 pens each. He gives away 5 pens. How many are left?",
+]
+
+DECIDED_RAW = [
+    "1 2 3 4 5 6 7 8 9 10 11 12", "1, 2, 3, 4, 5, 6, 7, 8,", "2, 4, 6, 8, 10, 12, 14,", "5, 10, 15, 20, 25, 30,",
+    "10, 20, 30, 40, 50,", "100, 200, 300, 400, 500,", "0, 1, 0, 1, 0, 1, 0,", "A, B, C, D, E, F, G,", "a b c d e f g h i j",
+    "Monday, Tuesday, Wednesday,", "January, February, March,", "red blue red blue red blue red",
+    "north south east west north south east west north",
+    "The cat sat on the mat. The cat sat on the mat. The cat sat on the mat. The cat",
+    "1 + 1 = 2\n2 + 2 = 4\n3 + 3 = 6\n4 + 4 = 8\n5 + 5 =", "2 x 1 = 2\n2 x 2 = 4\n2 x 3 = 6\n2 x 4 =",
+    "line 1\nline 2\nline 3\nline 4\n", "x = 1\nx = 2\nx = 3\nx = 4\n", "<li>one</li>\n<li>two</li>\n<li>three</li>\n",
+    '{"id": 1, "ok": true}\n{"id": 2, "ok": true}\n{"id": 3, "ok": true}\n',
+    "for i in range(10):\n    print(i)\n\nfor i in range(20):\n    print(i)\n\nfor i in range(30):\n",
+    "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\ndef mul(a, b):\n",
+    "Mary had a little lamb,", "To be, or not to be, that is", "Four score and seven years ago our fathers",
+    "import numpy as np\nimport pandas as pd\nimport", "yes no yes no yes no yes no", "ha ha ha ha ha ha ha",
+    "Step 1: Open.\nStep 2: Close.\nStep 3: Open.\nStep 4: Close.\nStep 5:", "aa bb cc aa bb cc aa bb cc aa",
+]
+DECIDED_CHAT = [
+    "Count from 1 to 20.", "Count from 1 to 10.", "List the days of the week.", "List the months of the year.",
+    "Write the letters of the alphabet.", "What is your name?", "Who are you?", "Say hello.", "What is the capital of France?",
+    "What is the capital of Japan?", "Write a Python function that adds two numbers.", "Repeat this word five times: apple",
+    "Continue this list: 1, 2, 3, 4, 5", "Continue: A, B, C, D, E", "List the numbers from 1 to 15, separated by commas.",
+    "Write the even numbers from 2 to 20.", "Repeat after me: one two three four five six seven eight nine ten.",
+    "Write 'hello' ten times.", "Count by tens to one hundred.", "What are the primary colours?",
+    "Write a Python program that prints Hello, World!", "Copy this line: the quick brown fox jumps over the lazy dog",
+    "List the planets of the solar system.", "Print the numbers 1 to 10, one on each line.", "What is 2 + 2?",
 ]
 
 
@@ -131,14 +166,38 @@ def digits(value):
     return round(float(value), 4)
 
 
-def main(path):
-    torch.set_num_threads(2)
-    peer = LlamaCpp(path)
-    model, template = reference(path)
-    prompts = [(text, text, False) for text in RAW] + [(text, render(template, text), True) for text in CHAT]
+def prompts_of(peer, template, raw, chat):
+    """(text, is chat, token ids)"""
+    asked = [(text, False, peer.tokenize(text, False)) for text in raw]
+    return asked + [(text, True, peer.tokenize(render(template, text), True)) for text in chat]
+
+
+@torch.no_grad()
+def smallest_margin(model, prompt, ends):
+    """Between the two largest logits, over the model's own greedy continuation."""
+    ids, past, margins = torch.tensor([prompt]), None, []
+    for _ in range(NEW_TOKENS):
+        out = model(ids, past_key_values=past, use_cache=True)
+        past, top = out.past_key_values, out.logits[0, -1].topk(2)
+        margins.append(float(top.values[0] - top.values[1]))
+        ids = top.indices[:1][None]
+        if int(ids) in ends or margins[-1] < UNDECIDED:
+            break
+    # A continuation that ends at once says little.
+    return min(margins) if len(margins) >= 8 else -1.0
+
+
+def decided(model, prompts, ends):
+    margins = [smallest_margin(model, prompt, ends) for *_, prompt in prompts]
+    best = lambda chat: sorted((i for i, p in enumerate(prompts) if p[1] == chat), key=lambda i: -margins[i])[:10]
+    chosen = sorted(best(False) + best(True))
+    print("margins", [round(margins[i], 2) for i in chosen])
+    return [prompts[i] for i in chosen]
+
+
+def record(peer, model, prompts):
     cases = []
-    for text, rendered, chat in prompts:
-        prompt = peer.tokenize(rendered, chat)
+    for text, chat, prompt in prompts:
         continuation, peer_logits = peer.greedy(prompt)
         with torch.no_grad():
             exact = model(torch.tensor([prompt + continuation[:-1]])).logits[0, len(prompt) - 1 :].numpy()
@@ -148,14 +207,27 @@ def main(path):
             steps.append({"ids": top.tolist(), "reference": [digits(ours[i]) for i in top],
                           "llama_cpp": [digits(theirs[i]) for i in top]})
         same = sum(step["ids"][0] == token for step, token in zip(steps, continuation))
-        print(f"{'chat' if chat else 'raw '} {text[:40]!r}: {len(continuation)} tokens, reference agrees on {same}")
+        print(f"{'chat' if chat else 'raw '} {text[:40]!r}: {len(continuation)} tokens, reference agrees on {same}", flush=True)
         cases.append({"text": text, "chat": chat, "prompt": prompt, "continuation": continuation, "steps": steps})
+    return cases
+
+
+def main(path):
+    torch.set_num_threads(2)
+    peer = LlamaCpp(path)
+    model, template = reference(path)
     made = {
         "weights_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
         "made_with": {name: version(name) for name in ["llama_cpp_python", "torch", "transformers", "gguf"]},
-        "cases": cases,
     }
-    Path(__file__).with_name("greedy.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
+    ends = [token for token in range(peer.size) if llama_cpp.llama_vocab_is_eog(peer.vocab, token)]
+    sets = {
+        "decided": decided(model, prompts_of(peer, template, DECIDED_RAW, DECIDED_CHAT), ends),
+        "open": prompts_of(peer, template, RAW, CHAT),
+    }
+    for name, prompts in sets.items():
+        text = json.dumps(made | {"cases": record(peer, model, prompts)}, separators=(",", ":"))
+        Path(__file__).with_name(f"{name}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

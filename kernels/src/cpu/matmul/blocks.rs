@@ -7,6 +7,7 @@ use super::Output;
 use super::quantize::{Activations, PANEL_ROWS, Panel, panels};
 use crate::device::InstructionSet;
 use crate::matrix::{BlockScales, Blocks};
+use crate::ops::matmul::Precision;
 
 /// Multiplies all rows by the given tiles, by the kernel compiled for the form of the weights.
 pub(super) fn multiply(
@@ -41,7 +42,7 @@ fn multiply_form<const BITS: usize, const HALVES: usize, const MINIMA: usize, co
     tiles: Range<usize>,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if instruction_set == InstructionSet::Avx512Amx && rows >= PANEL_ROWS {
+    if instruction_set == InstructionSet::Avx512Amx && rows >= PANEL_ROWS && x.precision() == Precision::Bits8 {
         let pairs = tiles.start..tiles.start + tiles.len() / 2 * 2;
         // SAFETY: a device is constructed only with an instruction set that `is_available`; the tiles are this task's.
         unsafe { super::tiled::multiply::<BITS, HALVES, MINIMA, WIDTH>(out, rows, x, w, pairs.clone()) };
@@ -60,13 +61,17 @@ kernel! {
     ) {
         for tile in tiles {
             let weights = Tile::<BITS, HALVES, MINIMA, WIDTH>::new(w, tile);
+            if x.precision() == Precision::Bits16 {
+                multiply_fine::<V, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
+                continue;
+            }
             for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
                 let panel = x.panel(rows.clone());
                 match rows.len() {
-                    8 => multiply_panel::<V, 8, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    4 => multiply_panel::<V, 4, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    2 => multiply_panel::<V, 2, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    _ => multiply_panel::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    8 => multiply_panel::<V, 8, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    4 => multiply_panel::<V, 4, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    2 => multiply_panel::<V, 2, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
+                    _ => multiply_panel::<V, 1, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
                 }
             }
         }
@@ -133,11 +138,34 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
     }
 }
 
+/// A tile by rows of 16-bit activations.
+#[inline(always)]
+fn multiply_fine<V: Vector, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+    v: V,
+    out: &Output<'_>,
+    rows: Range<usize>,
+    tile: usize,
+    w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
+    x: &Activations,
+) {
+    for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
+        let panel = x.panel(rows.clone());
+        match rows.len() {
+            8 => multiply_panel::<V, 8, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+            4 => multiply_panel::<V, 4, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+            2 => multiply_panel::<V, 2, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+            _ => multiply_panel::<V, 1, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+        }
+    }
+}
+
+/// `FINE` 0: 8-bit activations, 1: 16-bit.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows index several arrays that must stay in registers
 fn multiply_panel<
     V: Vector,
     const R: usize,
+    const FINE: usize,
     const BITS: usize,
     const HALVES: usize,
     const MINIMA: usize,
@@ -156,6 +184,7 @@ fn multiply_panel<
     let mut sums = [v.splat(0.0); R];
     for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
         let levels = levels.as_chunks::<4>().0;
+        let lows = if FINE == 1 { x.lows[group * R * 32..][..R * 32].as_chunks::<4>().0 } else { levels };
         let quads = w.quads(v, group);
         let (mut scale, mut minimum) = ([v.splat(0.0); HALVES], [v.splat(0.0); HALVES]);
         for half in 0..HALVES {
@@ -168,10 +197,18 @@ fn multiply_panel<
             let x_scale = v.splat(x_scales[row]);
             for half in 0..HALVES {
                 let at = half * R + row;
-                let mut dot = v.splat_integers(if MINIMA == 1 { 0 } else { starts[at] });
+                let start = v.splat_integers(if MINIMA == 1 { 0 } else { starts[at] });
+                let mut dot = if FINE == 1 { v.splat_integers(0) } else { start };
                 for quad in half * 8 / HALVES..(half + 1) * 8 / HALVES {
                     let x = levels[row * 8 + quad];
                     dot = if BITS == 4 { v.dot_small(dot, quads[quad], x) } else { v.dot(dot, quads[quad], x) };
+                }
+                if FINE == 1 {
+                    dot = v.shift_add(dot, start);
+                    for quad in half * 8 / HALVES..(half + 1) * 8 / HALVES {
+                        let x = lows[row * 8 + quad];
+                        dot = if BITS == 4 { v.dot_small(dot, quads[quad], x) } else { v.dot(dot, quads[quad], x) };
+                    }
                 }
                 sums[row] = v.multiply_add(v.multiply(scale[half], x_scale), v.to_floats(dot), sums[row]);
                 if MINIMA == 1 {

@@ -17,6 +17,7 @@ use super::Cpu;
 use super::vector::{LANES, Vector};
 use crate::device::InstructionSet;
 use crate::matrix::{Matrix, Storage, TILE_ROWS};
+use crate::ops::matmul::Precision;
 use crate::threads::Parts;
 use quantize::Activations;
 
@@ -38,12 +39,12 @@ pub(crate) struct Product<'a> {
 }
 
 /// Multiplies the same rows by each matrix. All matrices have the columns of `x`.
-pub(crate) fn linear(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32]) {
+pub(crate) fn linear(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: Precision) {
     let mut rest = products;
     while let Some(first) = rest.first() {
         let same = rest.iter().take_while(|product| alike(product.w, first.w)).count();
         let (group, others) = rest.split_at_mut(same);
-        linear_group(cpu, group, x);
+        linear_group(cpu, group, x, precision);
         rest = others;
     }
 }
@@ -58,12 +59,12 @@ fn alike(a: &Matrix, b: &Matrix) -> bool {
 }
 
 /// One run of tasks over the tiles of all matrices, so that threads meet once.
-fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32]) {
+fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: Precision) {
     let outputs: Vec<Output<'_>> = products.iter_mut().map(Output::new).collect();
     let (rows, k) = (x.len() / outputs[0].w.columns(), outputs[0].w.columns());
     ACTIVATIONS.with_borrow_mut(|activations| {
         if let Storage::Blocks(blocks) = outputs[0].w.storage() {
-            activations.quantize(cpu, x, blocks);
+            activations.quantize(cpu, x, blocks, precision);
         }
         let activations = &*activations;
         let tiles: usize = outputs.iter().map(Output::tiles).sum();

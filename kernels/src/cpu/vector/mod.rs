@@ -71,6 +71,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
 
     fn splat_integers(self, value: i32) -> Self::Integers;
     fn to_floats(self, a: Self::Integers) -> Self::Floats;
+    /// `256 · a + b`
+    fn shift_add(self, a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// Rounds to nearest, ties to even; stores the low byte of each lane and returns the sum of lanes.
     fn store_levels(self, out: &mut [i8; LANES], values: Self::Floats) -> i32;
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes;

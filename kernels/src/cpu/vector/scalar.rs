@@ -126,6 +126,10 @@ impl Vector for Scalar {
         a.map(|value| value as f32)
     }
     #[inline(always)]
+    fn shift_add(self, a: [i32; LANES], b: [i32; LANES]) -> [i32; LANES] {
+        std::array::from_fn(|lane| (a[lane] << 8) + b[lane])
+    }
+    #[inline(always)]
     fn store_levels(self, out: &mut [i8; LANES], values: Floats) -> i32 {
         let levels = values.map(|value| value.round_ties_even() as i32);
         *out = levels.map(|level| level as i8);

@@ -190,6 +190,10 @@ impl Vector for Avx2 {
         with_token!([_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])])
     }
     #[inline(always)]
+    fn shift_add(self, a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        with_token!([0, 1].map(|half| _mm256_add_epi32(_mm256_slli_epi32::<8>(a[half]), b[half])))
+    }
+    #[inline(always)]
     fn store_levels(self, out: &mut [i8; LANES], values: Self::Floats) -> i32 {
         with_token!({
             let levels = [_mm256_cvtps_epi32(values[0]), _mm256_cvtps_epi32(values[1])];

@@ -153,6 +153,10 @@ impl Vector for Avx512 {
         with_token!(_mm512_cvtepi32_ps(a))
     }
     #[inline(always)]
+    fn shift_add(self, a: __m512i, b: __m512i) -> __m512i {
+        with_token!(_mm512_add_epi32(_mm512_slli_epi32::<8>(a), b))
+    }
+    #[inline(always)]
     fn store_levels(self, out: &mut [i8; LANES], values: __m512) -> i32 {
         with_token!({
             let levels = _mm512_cvtps_epi32(values);
