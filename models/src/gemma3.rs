@@ -194,7 +194,7 @@ pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>
     weights.finish(|name| weights::is_angles(name) || is_vision(name))?;
     let vision = checkpoint.names().filter(|name| is_vision(name)).count();
     if vision > 0 {
-        weights.notes.push(format!("{vision} tensors of the vision part are not used: text only"));
+        weights.notes.push(format!("text only: the vision part is not used (tensors: {vision})"));
     }
     Ok(Box::new(Gemma3 {
         geometry: weights.geometry(&FAMILY, &config),

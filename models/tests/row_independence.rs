@@ -14,7 +14,18 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 4] = ["llama-untied", "llama-bias-linear", "llama-tied-llama3", "llama-gguf-q8_0"];
+const MODELS: [&str; 10] = [
+    "llama-untied",
+    "llama-bias-linear",
+    "llama-tied-llama3",
+    "llama-gguf-q8_0",
+    "mistral-window",
+    "qwen2-yarn-window",
+    "qwen2-gguf-f16",
+    "qwen3",
+    "gemma3",
+    "gemma3-gguf-q8_0",
+];
 
 fn tokens(model: &dyn Decoder, seed: u64, len: usize) -> Vec<u32> {
     (0..len as u64).map(|at| (draw(seed, at) % model.geometry().vocab as u64) as u32).collect()
