@@ -37,6 +37,7 @@ pub static FAMILY: Family = Family {
         ("max_position_embeddings", 131_072),
     ],
     tied: true,
+    norm_epsilon: 1e-6,
     rope_base: 1_000_000.0,
     gguf_rope: RopeStyle::Halves,
     gate: Gate::GeluTanh,
@@ -266,7 +267,7 @@ impl Decoder for Gemma3 {
         first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
         for (index, layer) in self.layers.iter().enumerate() {
             let rotary = if layer.attention.shape.window.is_some() { &self.local_rotary } else { &self.rotary };
-            layer.attention.causal(device, batch, cache, index, rotary, scratch)?;
+            layer.attention.causal(device, batch, cache, index, Some(rotary), scratch)?;
             norm_add_and_norm(device, [&layer.after_attention, &layer.mlp_norm], width, scratch)?;
             layer.mlp.forward(device, rows, scratch)?;
             let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);

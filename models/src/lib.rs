@@ -16,11 +16,13 @@ mod layers;
 pub mod llama;
 pub mod mistral;
 mod names;
+pub mod phi3;
 pub mod pre_norm;
 pub mod qwen2;
 pub mod qwen3;
 pub mod registry;
 pub mod safetensors;
+pub mod smollm3;
 mod weights;
 
 pub use architecture::{Batch, Decoder, Encoder, Geometry, Scratch};

@@ -11,7 +11,7 @@ use lifelong_kernels::ops::rope::RopeStyle;
 use crate::architecture::Decoder;
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::gguf::GgufKeys;
-use crate::config::{DecoderConfig, Family, Gate};
+use crate::config::{DecoderConfig, Family, Gate, MAX_CONTEXT};
 use crate::error::Result;
 use crate::pre_norm::PreNorm;
 
@@ -20,6 +20,7 @@ pub static FAMILY: Family = Family {
     name: "llama",
     defaults: &[("max_position_embeddings", 2048)],
     tied: false,
+    norm_epsilon: 1e-6,
     rope_base: 10_000.0,
     gguf_rope: RopeStyle::Interleaved,
     gate: Gate::Silu,
@@ -38,9 +39,10 @@ pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>
 pub fn config(checkpoint: &Checkpoint) -> Result<DecoderConfig> {
     let mut config = DecoderConfig::from_checkpoint(checkpoint, &FAMILY)?;
     if let Metadata::Gguf(header) = checkpoint.metadata()? {
+        const KEY: &str = "attention.sliding_window";
         let keys = GgufKeys { header, architecture: FAMILY.name };
-        if let Some(window) = keys.get::<usize>("attention.sliding_window")?.filter(|window| *window > 0) {
-            config.windows.fill(Some(window));
+        if let Some(window) = keys.get::<usize>(KEY)?.filter(|window| *window > 0) {
+            config.windows.fill(Some(keys.within(KEY, window, MAX_CONTEXT)?));
         }
     }
     Ok(config)

@@ -16,6 +16,7 @@ pub static FAMILY: Family = Family {
     name: "mistral",
     defaults: &[("max_position_embeddings", 131_072), ("num_key_value_heads", 8)],
     tied: false,
+    norm_epsilon: 1e-6,
     rope_base: 10_000.0,
     gguf_rope: RopeStyle::Interleaved,
     gate: Gate::Silu,

@@ -14,12 +14,15 @@ pub(crate) struct Names {
     pub key: &'static str,
     pub value: &'static str,
     pub output: &'static str,
+    /// Query, key and value in one, where a model has them so; likewise `gate_up`.
+    pub qkv: &'static str,
     pub query_norm: &'static str,
     pub key_norm: &'static str,
     pub mlp_norm: &'static str,
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
+    pub gate_up: &'static str,
 }
 
 impl Names {
@@ -44,12 +47,14 @@ impl Names {
             key: "attn_k",
             value: "attn_v",
             output: "attn_output",
+            qkv: "attn_qkv",
             query_norm: "attn_q_norm",
             key_norm: "attn_k_norm",
             mlp_norm: "ffn_norm",
             gate: "ffn_gate",
             up: "ffn_up",
             down: "ffn_down",
+            gate_up: "ffn_up",
         }
     }
 
@@ -69,12 +74,14 @@ impl Names {
             key: "self_attn.k_proj",
             value: "self_attn.v_proj",
             output: "self_attn.o_proj",
+            qkv: "self_attn.qkv_proj",
             query_norm: "self_attn.q_norm",
             key_norm: "self_attn.k_norm",
             mlp_norm: "post_attention_layernorm",
             gate: "mlp.gate_proj",
             up: "mlp.up_proj",
             down: "mlp.down_proj",
+            gate_up: "mlp.gate_up_proj",
         }
     }
 }

@@ -35,6 +35,7 @@ pub struct PreNorm {
 }
 
 struct Layer {
+    rotated: bool,
     attention_norm: RmsNorm,
     attention: Attention,
     mlp_norm: RmsNorm,
@@ -73,6 +74,7 @@ impl Layer {
             RmsNorm::load(weights, &names.layer(layer, part), config.hidden, config.norm)
         };
         Ok(Layer {
+            rotated: config.rotated[layer],
             attention_norm: norm(weights, names.attention_norm)?,
             attention: Attention::load(weights, names, layer, config)?,
             mlp_norm: norm(weights, names.mlp_norm)?,
@@ -105,7 +107,8 @@ impl Decoder for PreNorm {
         self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
         first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
         for (index, layer) in self.layers.iter().enumerate() {
-            layer.attention.causal(device, batch, cache, index, &self.rotary, scratch)?;
+            let rotary = layer.rotated.then_some(&self.rotary);
+            layer.attention.causal(device, batch, cache, index, rotary, scratch)?;
             add_and_norm(device, &layer.mlp_norm, width, scratch)?;
             layer.mlp.forward(device, rows, scratch)?;
             let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);

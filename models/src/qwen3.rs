@@ -17,6 +17,7 @@ pub static FAMILY: Family = Family {
     name: "qwen3",
     defaults: &[("max_position_embeddings", 32_768), ("num_key_value_heads", 32), ("head_dim", 128)],
     tied: false,
+    norm_epsilon: 1e-6,
     rope_base: 10_000.0,
     gguf_rope: RopeStyle::Halves,
     gate: Gate::Silu,

@@ -33,6 +33,21 @@ impl<'a> Weights<'a> {
         Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
     }
 
+    /// Several weights that are stored as one, their rows behind one another: `n` rows each.
+    pub fn split<const N: usize>(&mut self, name: &str, n: [usize; N], k: usize) -> Result<[Matrix; N]> {
+        let total: usize = n.iter().sum();
+        let view = self.take(name, &[total, k])?;
+        let row_bytes = view.bytes.len() / total;
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(N);
+        for n in n {
+            let bytes = &view.bytes[start * row_bytes..(start + n) * row_bytes];
+            parts.push(Matrix::from_bytes(view.format, n, k, bytes)?);
+            start += n;
+        }
+        Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
+    }
+
     /// A bias or a norm.
     pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>> {
         let view = self.take(name, &[n])?;
@@ -145,7 +160,8 @@ impl<'a> Weights<'a> {
 
 /// Angles that the configuration has read already, and a buffer of early Hugging Face checkpoints.
 pub(crate) fn is_angles(name: &str) -> bool {
-    name == "rope_freqs.weight" || name.ends_with("rotary_emb.inv_freq")
+    matches!(name, "rope_freqs.weight" | "rope_factors_short.weight" | "rope_factors_long.weight")
+        || name.ends_with("rotary_emb.inv_freq")
 }
 
 /// A vector outside of the accounting, for configuration that is stored as a tensor.

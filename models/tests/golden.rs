@@ -119,6 +119,18 @@ fn windows_with_their_own_angles_and_scaled_embeddings() {
     check_quantised("gemma3-gguf-q8_0");
 }
 
+#[test]
+fn layers_without_positions() {
+    check_decoder("smollm3", FLOAT_TOLERANCE);
+    check_decoder("smollm3-gguf-f16", FLOAT_TOLERANCE);
+}
+
+#[test]
+fn fused_matrices_partly_rotated_heads_and_divisors_in_the_file() {
+    check_decoder("phi3-longrope", FLOAT_TOLERANCE);
+    check_decoder("phi3-gguf-f16", FLOAT_TOLERANCE);
+}
+
 /// A multimodal checkpoint leaves out keys that equal the defaults and keeps tensors one level down.
 #[test]
 fn a_text_model_inside_a_multimodal_one() {

@@ -11,7 +11,7 @@ use lifelong_models::architecture::Decoder;
 use lifelong_models::config::{Rope, RopeScaling, Tying};
 use lifelong_models::file::ModelFile;
 use lifelong_models::gemma3::Gemma3Config;
-use lifelong_models::{Checkpoint, Error, llama, load_decoder, load_encoder, mistral, qwen2};
+use lifelong_models::{Checkpoint, Error, llama, load_decoder, load_encoder, mistral, phi3, qwen2, smollm3};
 use serde_json::{Value, json};
 
 /// A Llama of one layer that loads as it stands.
@@ -181,10 +181,9 @@ fn keys_that_would_change_numbers_are_refused_by_name() {
         let error = error_of(load_whole(&format!("refused-{index}"), json!({ name: value })));
         assert!(matches!(&error, Error::Config { key, .. } if key == name), "{name}: {error}");
     }
-    for kind in ["dynamic", "longrope"] {
-        let error = error_of(load_whole("refused-scaling", json!({ "rope_scaling": { "type": kind, "factor": 2.0 } })));
-        assert!(error.to_string().contains(kind) && error.to_string().contains("llama3"), "{error}");
-    }
+    let dynamic = json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } });
+    let message = error_of(load_whole("refused-scaling", dynamic)).to_string();
+    assert!(message.contains("`dynamic`") && message.contains("llama3"), "{message}");
     let error = error_of(load_whole("no-factor", json!({ "rope_scaling": { "rope_type": "linear" } })));
     assert!(matches!(&error, Error::Config { key, .. } if key == "rope_scaling.factor"), "{error}");
 }
@@ -299,6 +298,37 @@ fn yarn_extends_the_context_and_keeps_the_fast_pairs() {
     let unsaid = json!({ "rope_scaling": { "type": "yarn" } });
     let error = error_of(load_whole("yarn-factor", unsaid));
     assert!(matches!(&error, Error::Config { key, .. } if key == "rope_scaling.factor"), "{error}");
+}
+
+#[test]
+fn longrope_ends_at_the_original_context_and_says_so() {
+    let read = |name: &str, factors: usize| {
+        let scaling =
+            json!({ "type": "longrope", "short_factor": vec![1.5; factors], "long_factor": vec![9.0; factors] });
+        let changes = json!({ "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+            "partial_rotary_factor": 0.75, "rope_scaling": scaling });
+        phi3::config(&open_as(name, "Phi3ForCausalLM", changes))
+    };
+    // Heads of 16 values, 12 of them rotated.
+    let config = read("longrope", 6).unwrap();
+    assert_eq!((config.context, config.rope.rotary_dim), (4096, 12));
+    assert!(config.notes.iter().any(|note| note.contains("contexts end at 4096 of 131072")), "{:?}", config.notes);
+    assert!((config.rope.magnitude() - (1.0 + 32f64.ln() / 4096f64.ln()).sqrt()).abs() < 1e-12);
+    let message = read("longrope-short", 5).unwrap_err().to_string();
+    assert!(
+        message.contains("rope_scaling.short_factor") && message.contains("found 5 divisors, expected 6"),
+        "{message}"
+    );
+}
+
+#[test]
+fn smollm3_names_the_layers_without_positions() {
+    let read = |name: &str, changes: Value| smollm3::config(&open_as(name, "SmolLM3ForCausalLM", changes));
+    let layers = |value: Value| json!({ "num_hidden_layers": 4, "no_rope_layers": value });
+    assert_eq!(read("smollm3", layers(json!(null))).unwrap().rotated, [true, true, true, false]);
+    assert_eq!(read("smollm3-listed", layers(json!([0, 1, 1, 1]))).unwrap().rotated, [false, true, true, true]);
+    let message = read("smollm3-count", layers(json!([0, 1]))).unwrap_err().to_string();
+    assert!(message.contains("`no_rope_layers`: found 2 entries, expected 4"), "{message}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 12] = [
     "llama-untied",
     "llama-bias-linear",
     "llama-tied-llama3",
@@ -25,6 +25,8 @@ const MODELS: [&str; 10] = [
     "qwen3",
     "gemma3",
     "gemma3-gguf-q8_0",
+    "smollm3",
+    "phi3-longrope",
 ];
 
 fn tokens(model: &dyn Decoder, seed: u64, len: usize) -> Vec<u32> {

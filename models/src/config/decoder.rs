@@ -15,6 +15,7 @@ pub struct Family {
     /// Documented defaults of integers in `config.json`, by key.
     pub defaults: &'static [(&'static str, usize)],
     pub tied: bool,
+    pub norm_epsilon: f32,
     pub rope_base: f64,
     /// How the rows of q and k are laid out in its GGUF files; safetensors always hold halves.
     pub gguf_rope: RopeStyle,
@@ -56,11 +57,15 @@ pub struct DecoderConfig {
     pub score_scale: f32,
     /// Keys that each layer's queries see, their own counted; `None` for all. One entry a layer.
     pub windows: Vec<Option<usize>>,
+    /// Whether each layer rotates its heads; one entry a layer.
+    pub rotated: Vec<bool>,
     pub gate: Gate,
     pub tying: Tying,
     pub biases: Biases,
     /// Whether every query and key head is normalised before it is rotated.
     pub head_norms: bool,
+    /// Whether q, k and v are stored as one matrix, and gate and up as another.
+    pub fused: bool,
     /// Defaults that were taken because a key was absent.
     pub notes: Vec<String>,
 }
@@ -93,8 +98,8 @@ pub enum Tying {
 }
 
 impl DecoderConfig {
-    /// Reads what the families share; an architecture adds what is its own. No layer has a window, heads are not
-    /// normalised, scores are divided by the root of the head size.
+    /// Reads what the families share; an architecture adds what is its own. No layer has a window and all are rotated,
+    /// heads are not normalised, matrices are not fused, scores are divided by the root of the head size.
     ///
     /// # Errors
     /// [`Error::Config`] naming the key that is missing, of the wrong type, out of range, or that asks for a computation
@@ -148,11 +153,12 @@ impl DecoderConfig {
             head_dim,
             feed_forward,
             vocab,
-            context: rope.extended(context).min(MAX_CONTEXT),
-            norm: Norm { epsilon: config.or_default("rms_norm_eps", 1e-6, &mut notes)?, offset: 0.0 },
+            context: rope.usable(context, &mut notes).min(MAX_CONTEXT),
+            norm: Norm { epsilon: config.or_default("rms_norm_eps", family.norm_epsilon, &mut notes)?, offset: 0.0 },
             rope,
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             windows: vec![None; layers],
+            rotated: vec![true; layers],
             gate: family.gate,
             tying: if tied { Tying::Tied } else { Tying::Separate },
             biases: Biases {
@@ -161,6 +167,7 @@ impl DecoderConfig {
                 mlp: config.get("mlp_bias")?.unwrap_or(false),
             },
             head_norms: false,
+            fused: false,
             notes,
         })
     }
@@ -182,6 +189,7 @@ impl DecoderConfig {
         }
         let layers = dimension("block_count", MAX_LAYERS)?;
         let rope = Rope::from_gguf(checkpoint, keys, head_dim, family)?;
+        let mut notes = Vec::new();
         let bias = |part: &str| checkpoint.contains(&format!("blk.0.{part}.bias"));
         Ok(DecoderConfig {
             layers,
@@ -191,16 +199,18 @@ impl DecoderConfig {
             head_dim,
             feed_forward: dimension("feed_forward_length", MAX_WIDTH)?,
             vocab: vocab(checkpoint, keys)?,
-            context: dimension("context_length", MAX_CONTEXT)?,
+            context: rope.usable(dimension("context_length", MAX_CONTEXT)?, &mut notes).min(MAX_CONTEXT),
             norm: Norm { epsilon: keys.require("attention.layer_norm_rms_epsilon")?, offset: 0.0 },
             rope,
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             windows: vec![None; layers],
+            rotated: vec![true; layers],
             gate: family.gate,
             tying: Tying::TiedWhenAbsent,
             biases: Biases { qkv: bias("attn_q"), output: bias("attn_output"), mlp: bias("ffn_gate") },
             head_norms: false,
-            notes: Vec::new(),
+            fused: false,
+            notes,
         })
     }
 }

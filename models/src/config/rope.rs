@@ -48,10 +48,19 @@ pub enum RopeScaling {
         /// Factor of every cosine and sine (§3.3).
         magnitude: f64,
     },
+    /// One divisor a pair (Ding et al. 2024, "LongRoPE", §3). Of the two sets that checkpoints hold, the one for texts up
+    /// to the original length: the other set changes the angles of tokens that came before, so a prefix would have two
+    /// values by what follows it. The context ends there.
+    LongRope {
+        divisors: Vec<f64>,
+        original_context: usize,
+        /// Factor of every cosine and sine.
+        magnitude: f64,
+    },
 }
 
-const SUPPORTED: &str = "default, linear, llama3, yarn";
-const KNOWN: [&str; 2] = ["dynamic", "longrope"];
+const SUPPORTED: &str = "default, linear, llama3, yarn, longrope";
+const KNOWN: [&str; 1] = ["dynamic"];
 /// The borders that YaRN's authors recommend, §3.2.
 const BETA_FAST: f64 = 32.0;
 const BETA_SLOW: f64 = 1.0;
@@ -63,6 +72,7 @@ impl Rope {
         match &self.scaling {
             RopeScaling::None => plain,
             RopeScaling::Linear { factor } => plain.iter().map(|frequency| frequency / factor).collect(),
+            RopeScaling::LongRope { divisors, .. } => plain.iter().zip(divisors).map(|(f, d)| f / d).collect(),
             RopeScaling::Divisors(divisors) => plain.iter().zip(divisors).map(|(f, d)| f / f64::from(*d)).collect(),
             RopeScaling::Llama3 {
                 factor,
@@ -97,7 +107,7 @@ impl Rope {
     /// Factor of every cosine and sine.
     pub fn magnitude(&self) -> f64 {
         match self.scaling {
-            RopeScaling::Yarn { magnitude, .. } => magnitude,
+            RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => magnitude,
             _ => 1.0,
         }
     }
@@ -119,11 +129,19 @@ impl Rope {
         (low, if low == high { high + 0.001 } else { high })
     }
 
-    /// Positions that the scaling makes usable: configurations with YaRN state those of before.
-    pub(super) fn extended(&self, context: usize) -> usize {
+    /// Positions that can be used of those that a configuration states: more with YaRN, whose configurations state the
+    /// length of before, and no more than the original ones with LongRoPE.
+    pub(super) fn usable(&self, stated: usize, notes: &mut Vec<String>) -> usize {
         match self.scaling {
-            RopeScaling::Yarn { factor, original_context, .. } => context.max((factor * original_context) as usize),
-            _ => context,
+            RopeScaling::Yarn { factor, original_context, .. } => stated.max((factor * original_context) as usize),
+            RopeScaling::LongRope { original_context, .. } if original_context < stated => {
+                notes.push(format!(
+                    "longrope: contexts end at {original_context} of {stated} tokens, as longer ones change the angles \
+                     of tokens already read"
+                ));
+                original_context
+            }
+            _ => stated,
         }
     }
 
@@ -151,17 +169,26 @@ impl Rope {
         let inner = parameters.and_then(|parameters| parameters.get("partial_rotary_factor"));
         let partial = inner.or_else(|| config.raw("partial_rotary_factor")).filter(|value| !value.is_null());
         let partial: f64 = partial.map_or(Ok(1.0), |value| config.typed("partial_rotary_factor", value))?;
-        let scaling = parameters.map_or(Ok(RopeScaling::None), |found| scaling(config, key, found, context))?;
-        let rope = Rope { base, rotary_dim: (head_dim as f64 * partial) as usize, scaling, style: RopeStyle::Halves };
+        let rotary_dim = (head_dim as f64 * partial) as usize;
+        let scaling =
+            parameters.map_or(Ok(RopeScaling::None), |found| scaling(config, key, found, context, rotary_dim))?;
+        let rope = Rope { base, rotary_dim, scaling, style: RopeStyle::Halves };
         rope.check(head_dim, |name, text| problem(config.path, name, text))?;
         Ok(rope)
     }
 
-    /// Reads `{arch}.rope.*`, and `rope_freqs.weight` when the file has it.
+    /// Reads `{arch}.rope.*`, and the tensors of divisors when the file has them.
     pub(super) fn from_gguf(checkpoint: &Checkpoint, keys: GgufKeys, head_dim: usize, family: &Family) -> Result<Self> {
         let base = keys.get::<f32>("rope.freq_base")?.map_or(family.rope_base, f64::from);
         let rotary_dim = keys.get("rope.dimension_count")?.unwrap_or(head_dim);
         let kind = keys.get::<&str>("rope.scaling.type")?.unwrap_or("none");
+        if checkpoint.contains(SHORT_DIVISORS) {
+            let scaling = gguf_longrope(checkpoint, keys, rotary_dim)?;
+            let rope = Rope { base, rotary_dim, scaling, style: family.gguf_rope };
+            rope.check(head_dim, |name, text| keys.header.problem(name, text))?;
+            return Ok(rope);
+        }
+        refuse_unless(keys, "rope.scaling.attn_factor", 1.0)?;
         let mut scaling = match kind {
             "none" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: f64::from(keys.require::<f32>("rope.scaling.factor")?) },
@@ -211,14 +238,8 @@ impl Rope {
 /// YaRN as GGUF files state it. Keys of variants that change the ramp or the magnitude otherwise are refused.
 fn gguf_yarn(keys: GgufKeys) -> Result<RopeScaling> {
     let number = |key: &str| -> Result<Option<f64>> { Ok(keys.get::<f32>(key)?.map(f64::from)) };
-    for (key, neutral) in [("attn_factor", 1.0), ("yarn_ext_factor", 1.0), ("yarn_attn_factor", 1.0)] {
-        let key = format!("rope.scaling.{key}");
-        if let Some(found) = number(&key)?.filter(|found| *found != neutral) {
-            return Err(keys.problem(&key, format!("found {found}, supported is {neutral}")));
-        }
-    }
-    if let Some(found) = number("rope.scaling.yarn_log_multiplier")?.filter(|found| *found != 0.0) {
-        return Err(keys.problem("rope.scaling.yarn_log_multiplier", format!("found {found}, supported is 0")));
+    for (key, neutral) in [("yarn_ext_factor", 1.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
+        refuse_unless(keys, &format!("rope.scaling.{key}"), neutral)?;
     }
     let factor = f64::from(keys.require::<f32>("rope.scaling.factor")?);
     Ok(RopeScaling::Yarn {
@@ -231,12 +252,37 @@ fn gguf_yarn(keys: GgufKeys) -> Result<RopeScaling> {
     })
 }
 
+fn refuse_unless(keys: GgufKeys, key: &str, neutral: f32) -> Result<()> {
+    match keys.get::<f32>(key)?.filter(|found| *found != neutral) {
+        Some(found) => Err(keys.problem(key, format!("found {found}, supported is {neutral}"))),
+        None => Ok(()),
+    }
+}
+
+/// The divisors of LongRoPE are tensors, its magnitude is a key.
+const SHORT_DIVISORS: &str = "rope_factors_short.weight";
+
+fn gguf_longrope(checkpoint: &Checkpoint, keys: GgufKeys, rotary_dim: usize) -> Result<RopeScaling> {
+    let divisors = crate::weights::vector(checkpoint, SHORT_DIVISORS, rotary_dim / 2)?;
+    Ok(RopeScaling::LongRope {
+        divisors: divisors.into_iter().map(f64::from).collect(),
+        original_context: keys.require("rope.scaling.original_context_length")?,
+        magnitude: keys.get::<f32>("rope.scaling.attn_factor")?.map_or(1.0, f64::from),
+    })
+}
+
 /// `0.1 · m · ln(factor) + 1` (§3.3, with m = 1).
 fn yarn_magnitude(factor: f64, m: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * m * factor.ln() + 1.0 }
 }
 
-fn scaling(config: &HuggingFace, key: &str, parameters: &Value, context: usize) -> Result<RopeScaling> {
+fn scaling(
+    config: &HuggingFace,
+    key: &str,
+    parameters: &Value,
+    context: usize,
+    rotary_dim: usize,
+) -> Result<RopeScaling> {
     let Some(parameters) = parameters.as_object() else {
         return Err(problem(config.path, key, format!("found {parameters}, expected an object")));
     };
@@ -261,6 +307,9 @@ fn scaling(config: &HuggingFace, key: &str, parameters: &Value, context: usize) 
                 None => context as f64,
             },
         }),
+        // `su` and, in one release of Phi-3, `yarn` are earlier names.
+        "longrope" | "su" => longrope(config, key, parameters, context, rotary_dim),
+        "yarn" if parameters.contains_key("short_factor") => longrope(config, key, parameters, context, rotary_dim),
         "yarn" => yarn(context, parameters, number),
         known if KNOWN.contains(&known) => {
             let text = format!("`{known}` is not supported yet; supported are {SUPPORTED}");
@@ -299,4 +348,36 @@ fn yarn(
             (None, _) => yarn_magnitude(factor, 1.0),
         },
     })
+}
+
+fn longrope(
+    config: &HuggingFace,
+    key: &str,
+    parameters: &serde_json::Map<String, Value>,
+    context: usize,
+    rotary_dim: usize,
+) -> Result<RopeScaling> {
+    let name = format!("{key}.short_factor");
+    let divisors =
+        parameters.get("short_factor").ok_or_else(|| problem(config.path, &name, "missing for `longrope`"))?;
+    let divisors: Vec<f64> = config.typed(&name, divisors)?;
+    if divisors.len() != rotary_dim / 2 {
+        let text = format!("found {} divisors, expected {}, one a rotated pair", divisors.len(), rotary_dim / 2);
+        return Err(problem(config.path, &name, text));
+    }
+    const ORIGINAL: &str = "original_max_position_embeddings";
+    let original = parameters.get(ORIGINAL).filter(|value| !value.is_null()).or_else(|| config.raw(ORIGINAL));
+    let original: usize = match original {
+        Some(original) => config.typed(ORIGINAL, original)?,
+        None => return Err(problem(config.path, ORIGINAL, "missing for `longrope`")),
+    };
+    let optional = |name: &str| -> Result<Option<f64>> {
+        let value = parameters.get(name).filter(|value| !value.is_null());
+        value.map(|value| config.typed(&format!("{key}.{name}"), value)).transpose()
+    };
+    let factor = optional("factor")?.unwrap_or(context as f64 / original as f64);
+    // √(1 + ln s / ln L), as transformers computes it when the checkpoint does not say.
+    let stated = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+    let magnitude = optional("attention_factor")?.unwrap_or(stated);
+    Ok(RopeScaling::LongRope { divisors, original_context: original, magnitude })
 }

@@ -44,12 +44,20 @@ impl Attention {
             }),
             false => None,
         };
-        let mut linear = |part: &str, n, k, bias| Linear::load(weights, &name(part), n, k, bias);
+        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let [query, key, value] = match config.fused {
+            true => Linear::load_split(weights, &name(names.qkv), [q_width, kv_width, kv_width], hidden)?,
+            false => [
+                Linear::load(weights, &name(names.query), q_width, hidden, qkv)?,
+                Linear::load(weights, &name(names.key), kv_width, hidden, qkv)?,
+                Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?,
+            ],
+        };
         Ok(Attention {
-            query: linear(names.query, heads * head_dim, hidden, qkv)?,
-            key: linear(names.key, kv_heads * head_dim, hidden, qkv)?,
-            value: linear(names.value, kv_heads * head_dim, hidden, qkv)?,
-            output: linear(names.output, hidden, heads * head_dim, Bias::from(biases.output))?,
+            query,
+            key,
+            value,
+            output: Linear::load(weights, &name(names.output), hidden, q_width, Bias::from(biases.output))?,
             head_norms,
             shape: AttentionShape {
                 heads,
@@ -61,7 +69,7 @@ impl Attention {
         })
     }
 
-    /// Causal attention of a packed step, with grouped heads and rotated positions. Reads `scratch.normed`
+    /// Causal attention of a packed step, with grouped heads and, given angles, rotated positions. Reads `scratch.normed`
     /// `[T, H]`, leaves the output in `scratch.projected`.
     pub fn causal(
         &self,
@@ -69,7 +77,7 @@ impl Attention {
         batch: &Batch,
         cache: &mut KvCache,
         layer: usize,
-        rotary: &Rotary,
+        rotary: Option<&Rotary>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
@@ -84,8 +92,10 @@ impl Attention {
             norms.query.forward_in_place(device, q)?;
             norms.key.forward_in_place(device, k)?;
         }
-        rotary.forward(device, q, batch.positions, heads)?;
-        rotary.forward(device, k, batch.positions, kv_heads)?;
+        if let Some(rotary) = rotary {
+            rotary.forward(device, q, batch.positions, heads)?;
+            rotary.forward(device, k, batch.positions, kv_heads)?;
+        }
         kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
         attention::paged(device, attended, q, cache, layer, batch.segments, batch.tables, self.shape)?;
         self.output.forward(device, scratch.projected.take(x.len()), attended)

@@ -23,13 +23,16 @@ impl GatedMlp {
     pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
         let DecoderConfig { hidden, feed_forward, gate: function, .. } = *config;
         let bias = Bias::from(config.biases.mlp);
-        let mut linear = |part: &str, n, k| Linear::load(weights, &names.layer(layer, part), n, k, bias);
-        Ok(GatedMlp {
-            gate: linear(names.gate, feed_forward, hidden)?,
-            up: linear(names.up, feed_forward, hidden)?,
-            down: linear(names.down, hidden, feed_forward)?,
-            function,
-        })
+        let name = |part: &str| names.layer(layer, part);
+        let [gate, up] = match config.fused {
+            true => Linear::load_split(weights, &name(names.gate_up), [feed_forward; 2], hidden)?,
+            false => [
+                Linear::load(weights, &name(names.gate), feed_forward, hidden, bias)?,
+                Linear::load(weights, &name(names.up), feed_forward, hidden, bias)?,
+            ],
+        };
+        let down = Linear::load(weights, &name(names.down), hidden, feed_forward, bias)?;
+        Ok(GatedMlp { gate, up, down, function })
     }
 
     /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.

@@ -93,7 +93,7 @@ GGUF_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
 }
 GEMMA3_GGUF_NAMES = {
     "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
@@ -133,7 +133,8 @@ def save_gguf(model, path, config, kind, architecture="llama", extra=lambda writ
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_rope_dimension_count(config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]))
+    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     extra(writer)
@@ -144,7 +145,7 @@ def save_gguf(model, path, config, kind, architecture="llama", extra=lambda writ
             continue
         values = weight.numpy()
         heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
-        heads = heads if architecture == "llama" else None
+        heads = heads if architecture in ["llama", "smollm3"] else None
         permuted = interleaved(values, heads) if heads else values
         if values.ndim == 1:
             writer.add_tensor(gguf_name(name, names), permuted + (architecture == "gemma3"))
@@ -293,6 +294,44 @@ def gemma3():
         long_prompt_gguf(name, lambda: build(changes), config | changes, kind, "gemma3", keys)
 
 
+def smollm3():
+    """Layers that are not rotated; every fourth of them in GGUF, which has no key for it."""
+    config = SHARED | {
+        "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1, "rope_theta": 5000000.0,
+        "no_rope_layers": [0, 1, 1, 0], "no_rope_layer_interval": 4, "attention_bias": False, "mlp_bias": False,
+        "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }
+    build = lambda changes={}: seeded(transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(**config | changes)), 24)
+    long_prompt("smollm3", build, config, torch.bfloat16, 24)
+    fourth = {"no_rope_layers": [1, 1, 1, 0]}
+    long_prompt_gguf("smollm3-gguf-f16", lambda: build(fourth), config, gguf.GGMLQuantizationType.F16, "smollm3", lambda _: None)
+
+
+def phi3():
+    """One matrix for q, k and v, one for gate and up; three quarters of a head rotated by LongRoPE's angles; a window."""
+    factors = [1.0, 1.1, 1.25, 1.5, 2.0, 3.0]
+    config = SHARED | {
+        "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 48, "intermediate_size": 56,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "rope_theta": 10000.0,
+        "max_position_embeddings": 2560, "original_max_position_embeddings": 640, "partial_rotary_factor": 0.75,
+        "rope_scaling": {"type": "longrope", "short_factor": factors, "long_factor": [4 * factor for factor in factors]},
+        "sliding_window": 20, "tie_word_embeddings": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }
+    build = lambda: seeded(transformers.Phi3ForCausalLM(transformers.Phi3Config(**config)), 25)
+    long_prompt("phi3-longrope", build, config, torch.float16, 25)
+
+    def keys(writer):
+        writer.add_sliding_window(20)
+        writer.add_rope_scaling_orig_ctx_len(640)
+        writer.add_rope_scaling_attn_factors((1 + np.log(4) / np.log(640)) ** 0.5)
+        writer.add_tensor("rope_factors_long.weight", 4 * np.array(factors, dtype=np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(factors, dtype=np.float32))
+
+    long_prompt_gguf("phi3-gguf-f16", build, config, gguf.GGMLQuantizationType.F16, "phi3", keys)
+
+
 def nested(name, plain, config):
     """A multimodal checkpoint around a text model: its keys and tensors one level down, beside a vision part."""
     tensors = {f"language_model.{name}": tensor for name, tensor in load_file(HERE / plain / "model.safetensors").items()}
@@ -331,6 +370,8 @@ def main():
     qwen2()
     qwen3()
     gemma3()
+    smollm3()
+    phi3()
     bert()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
     write(HERE / "versions.json", versions)
