@@ -24,6 +24,7 @@ pub mod registry;
 pub mod safetensors;
 pub mod smollm3;
 mod weights;
+pub mod xlm_roberta;
 
 pub use architecture::{Batch, Decoder, Encoder, Geometry, Scratch};
 pub use checkpoint::{Checkpoint, Metadata, TensorView};

@@ -171,16 +171,30 @@ fn encode(model: &dyn Encoder, device: &Device, texts: &[Vec<u32>]) -> Vec<f32> 
     hidden
 }
 
-#[test]
-fn bert_hidden_states_alone_and_packed() {
-    let Encoded { texts, hidden } = expected("bert");
+fn check_encoder(name: &str) {
+    let Encoded { texts, hidden } = expected(name);
     let device = Device::cpu(2);
-    let model = load_encoder(&Checkpoint::open(&golden("bert")).unwrap(), &device).unwrap();
+    let model = load_encoder(&Checkpoint::open(&golden(name)).unwrap(), &device).unwrap();
     let width = model.geometry().hidden;
     for (text, expected) in texts.iter().zip(&hidden) {
         let error = decode::error(&encode(model.as_ref(), &device, std::slice::from_ref(text)), expected, width);
-        assert!(error <= FLOAT_TOLERANCE, "{} tokens: relative error {error}", text.len());
+        assert!(error <= FLOAT_TOLERANCE, "{name}, {} tokens: relative error {error}", text.len());
     }
     let packed = encode(model.as_ref(), &device, &texts);
-    assert!(decode::error(&packed, &hidden.concat(), width) <= FLOAT_TOLERANCE);
+    let error = decode::error(&packed, &hidden.concat(), width);
+    println!("{name}: relative error {error:.1e}");
+    assert!(error <= FLOAT_TOLERANCE, "{name}: {error}");
+}
+
+#[test]
+fn bert_hidden_states_alone_and_packed() {
+    check_encoder("bert");
+}
+
+/// 43 rows of positions, the first three of which no text takes.
+#[test]
+fn positions_behind_the_padding_token() {
+    check_encoder("xlm-roberta");
+    let model = load_encoder(&Checkpoint::open(&golden("xlm-roberta")).unwrap(), &Device::cpu(1)).unwrap();
+    assert_eq!((model.geometry().context, model.geometry().architecture.as_str()), (40, "xlm-roberta"));
 }

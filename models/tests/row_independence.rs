@@ -130,8 +130,14 @@ fn run_step(
 
 #[test]
 fn an_encoded_text_does_not_depend_on_its_neighbours() {
+    for name in ["bert", "xlm-roberta"] {
+        check_encoder_rows(name);
+    }
+}
+
+fn check_encoder_rows(name: &str) {
     let device = Device::cpu(2);
-    let model = load_encoder(&checkpoint("bert"), &device).unwrap();
+    let model = load_encoder(&checkpoint(name), &device).unwrap();
     let texts: Vec<Vec<u32>> =
         (1..=12).map(|len| (0..len * 3).map(|at| (draw(len, at) % 70) as u32).collect()).collect();
     let run = |texts: &[Vec<u32>], scratch: &mut Scratch| {
@@ -143,7 +149,7 @@ fn an_encoded_text_does_not_depend_on_its_neighbours() {
     let mut scratch = Scratch::default();
     let packed = run(&texts, &mut scratch);
     let alone: Vec<u32> = texts.iter().flat_map(|text| run(std::slice::from_ref(text), &mut scratch)).collect();
-    assert_eq!(packed, alone);
+    assert_eq!(packed, alone, "{name}");
 }
 
 #[test]

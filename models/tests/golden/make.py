@@ -373,6 +373,7 @@ def main():
     smollm3()
     phi3()
     bert()
+    xlm_roberta()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
     write(HERE / "versions.json", versions)
 
@@ -390,6 +391,24 @@ def bert():
     with torch.no_grad():
         hidden = [rounded(model(torch.tensor([text])).last_hidden_state[0]) for text in texts]
     write(HERE / "bert" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+def xlm_roberta():
+    """Positions that start behind the padding token's number, one token type, the prefix of a larger model."""
+    config = {
+        "architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", "vocab_size": 70, "hidden_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "max_position_embeddings": 43,
+        "type_vocab_size": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-05, "pad_token_id": 2, "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    model = seeded(transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(**config)), 26)
+    save(model, HERE / "xlm-roberta", config | {"tie_word_embeddings": True}, torch.float16, 1)
+    write(HERE / "xlm-roberta" / "config.json", config)
+    draw = lambda length: [3 + token % 67 for token in tokens(length, 1000, 10 + length)]
+    texts = [draw(length) for length in [1, 7, 40, 18]]
+    with torch.no_grad():
+        hidden = [rounded(model.roberta(torch.tensor([text])).last_hidden_state[0]) for text in texts]
+    write(HERE / "xlm-roberta" / "expected.json", {"texts": texts, "hidden": hidden})
 
 
 if __name__ == "__main__":
