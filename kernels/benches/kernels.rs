@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use lifelong_kernels::ops::{activation, attention, matmul, norm};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, Matrix, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, KvType, Matrix, Segment};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -101,6 +101,7 @@ impl Bench {
                 block_tokens: BLOCK_TOKENS,
                 kv_heads,
                 head_dim: dim,
+                kv_type: KvType::F32,
             };
             let cache = filled_cache(&self.device, geometry);
             let q: Vec<f32> = (0..requests * fresh * heads * dim).map(|i| (i * 31 % 103) as f32 / 50.0 - 1.0).collect();

@@ -9,6 +9,26 @@ use crate::memory::Aligned;
 /// Tokens in one block: one vector of scores.
 pub const BLOCK_TOKENS: usize = 16;
 
+/// How a cache stores keys and values. What is stored is rounded once, to nearest; attention itself runs in `f32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    #[default]
+    F32,
+    /// Half the memory at 11 significant bits; magnitudes above 65 504 become 65 504.
+    F16,
+    /// Half the memory at 8 significant bits and the range of `f32`.
+    BF16,
+}
+
+impl KvType {
+    fn bytes(self) -> usize {
+        match self {
+            KvType::F32 => 4,
+            KvType::F16 | KvType::BF16 => 2,
+        }
+    }
+}
+
 /// The extents of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvGeometry {
@@ -19,12 +39,13 @@ pub struct KvGeometry {
     pub block_tokens: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    pub kv_type: KvType,
 }
 
 impl KvGeometry {
     /// Memory of one block over all layers, keys and values.
     pub fn bytes_per_block(&self) -> usize {
-        self.layers * self.kv_heads * self.head_block() * size_of::<f32>()
+        self.layers * self.kv_heads * self.head_block() * self.kv_type.bytes()
     }
 
     /// Values of one (layer, block, head): keys `[D, 16]`, then values `[16, D padded to 16]`.
@@ -46,10 +67,17 @@ impl KvGeometry {
 /// values  [16][D']  token-major, D' = D rounded up to 16: the output of a query is a chain over tokens
 /// ```
 ///
-/// Stored as `f32`. A block's contents belong to whoever holds its number: the cache itself counts no references.
+/// A block's contents belong to whoever holds its number: the cache itself counts no references.
 pub struct KvCache {
     geometry: KvGeometry,
-    storage: Aligned<f32>,
+    storage: KvStorage,
+}
+
+/// The stored numbers of a cache.
+pub(crate) enum KvStorage {
+    F32(Aligned<f32>),
+    /// The bits of `f16` or `bf16`, as the cache's [`KvType`] says.
+    Half(Aligned<u16>),
 }
 
 impl KvCache {
@@ -62,7 +90,7 @@ impl KvCache {
         if let crate::device::Backend::Cuda(cuda) = device.backend() {
             return cuda.refuse(op);
         }
-        let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim } = geometry;
+        let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim, kv_type } = geometry;
         if block_tokens != BLOCK_TOKENS {
             let problem = format!("blocks of {block_tokens} tokens asked for, kernels work on {BLOCK_TOKENS}");
             return Err(Error::Shape { op, problem });
@@ -70,7 +98,12 @@ impl KvCache {
         if layers == 0 || blocks == 0 || kv_heads == 0 || head_dim == 0 {
             return Err(Error::Shape { op, problem: format!("an extent of {geometry:?} is zero") });
         }
-        Ok(Self { geometry, storage: Aligned::zeroed(layers * blocks * kv_heads * geometry.head_block()) })
+        let length = layers * blocks * kv_heads * geometry.head_block();
+        let storage = match kv_type {
+            KvType::F32 => KvStorage::F32(Aligned::zeroed(length)),
+            KvType::F16 | KvType::BF16 => KvStorage::Half(Aligned::zeroed(length)),
+        };
+        Ok(Self { geometry, storage })
     }
 
     pub fn geometry(&self) -> &KvGeometry {
@@ -87,11 +120,11 @@ impl KvCache {
         ((layer * blocks + block) * kv_heads + head) * self.geometry.head_block()
     }
 
-    pub(crate) fn values(&self) -> &[f32] {
+    pub(crate) fn storage(&self) -> &KvStorage {
         &self.storage
     }
 
-    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+    pub(crate) fn storage_mut(&mut self) -> &mut KvStorage {
         &mut self.storage
     }
 }

@@ -29,5 +29,5 @@ pub mod cuda;
 
 pub use device::{Device, InstructionSet};
 pub use error::{Error, Result};
-pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, Segment};
+pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
 pub use matrix::{Format, Matrix};

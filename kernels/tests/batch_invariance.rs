@@ -5,7 +5,7 @@ mod reference;
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, kv, matmul, norm, pool, rope};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, Matrix, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, KvType, Matrix, Segment};
 use proptest::prelude::*;
 use reference::*;
 
@@ -148,7 +148,14 @@ impl Request {
 }
 
 fn geometry(blocks: usize, dim: usize) -> KvGeometry {
-    KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads: KV_HEADS, head_dim: dim }
+    KvGeometry {
+        layers: 1,
+        blocks,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads: KV_HEADS,
+        head_dim: dim,
+        kv_type: KvType::F32,
+    }
 }
 
 fn shape(dim: usize, window: Option<usize>) -> AttentionShape {

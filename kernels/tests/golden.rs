@@ -7,7 +7,7 @@ mod reference;
 
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, attention, kv, matmul, norm, rope};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, Matrix};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, KvType, Matrix};
 use reference::*;
 
 /// FNV-1a over the bits.
@@ -118,7 +118,8 @@ fn rows() {
 fn attention_over_two_splits() {
     let (heads, kv_heads, dim, length) = (4, 2, 24, 300);
     let blocks = 300usize.div_ceil(BLOCK_TOKENS);
-    let geometry = KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim };
+    let geometry =
+        KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type: KvType::F32 };
     let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.2, window: None };
     let [k, v] = [420, 421].map(|seed| random(seed, length * kv_heads * dim));
     let q = random(422, 2 * heads * dim);

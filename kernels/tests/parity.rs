@@ -4,7 +4,7 @@ mod reference;
 
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, attention, embed, kv, matmul, norm, pool, rope};
-use lifelong_kernels::{BLOCK_TOKENS, Format, KvCache, KvGeometry, Matrix};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, KvType, Matrix};
 use reference::*;
 
 #[test]
@@ -239,7 +239,14 @@ fn paged_attention() {
         let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.3, window };
         let lengths = [1, 16, 45];
         let fresh = [1, 3, 45];
-        let geometry = KvGeometry { layers: 2, blocks: 12, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim };
+        let geometry = KvGeometry {
+            layers: 2,
+            blocks: 12,
+            block_tokens: BLOCK_TOKENS,
+            kv_heads,
+            head_dim: dim,
+            kv_type: KvType::F32,
+        };
         let tables = [7, 3, 9, 1, 11];
         let ranges = [0..1, 1..2, 2..5];
         let width = kv_heads * dim;
@@ -286,7 +293,8 @@ fn paged_attention() {
 fn windows_over_a_long_context() {
     let (heads, kv_heads, dim, length) = (4, 1, 256, 1100);
     let blocks = usize::div_ceil(length, BLOCK_TOKENS);
-    let geometry = KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim };
+    let geometry =
+        KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type: KvType::F32 };
     let tables: Vec<u32> = (0..blocks as u32).rev().collect();
     let [keys, values] = [110, 111].map(|seed| random(seed, length * dim));
     // The last tokens alone are asked for: context and step meet inside every window.
@@ -310,6 +318,44 @@ fn windows_over_a_long_context() {
                 let error = relative_error(&out[at..][..dim], &expected);
                 assert!(error < 1e-5, "{device:?} window {window} token {token} head {head}: {error}");
             }
+        }
+    }
+}
+
+/// A cache of a shorter type gives the bits of an `f32` cache that was written rounded numbers.
+#[test]
+fn short_caches_are_f32_caches_of_rounded_numbers() {
+    let (heads, kv_heads, dim, length) = (6, 2, 40, 300usize);
+    let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.2, window: None };
+    let blocks = length.div_ceil(BLOCK_TOKENS) + 1;
+    let tables: Vec<u32> = (1..=blocks as u32 - 1).rev().collect();
+    let [mut k, mut v] = [110, 111].map(|seed| random_with_outliers(seed, length * kv_heads * dim));
+    (k[7], v[2000]) = (1e-7, -3e-6);
+    v[11] = 1e9;
+    let q = random(112, 3 * heads * dim);
+    let f16 = |x: &f32| half::f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32();
+    let bf16 = |x: &f32| half::bf16::from_f32(*x).to_f32();
+    let attend = |device: &Device, kv_type: KvType, k: &[f32], v: &[f32]| {
+        let geometry = KvGeometry { layers: 2, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type };
+        let mut cache = KvCache::new(device, geometry).unwrap();
+        kv::write(device, &mut cache, 1, k, v, &[segment(0, length, 0, 0..blocks - 1)], &tables).unwrap();
+        // The last block's keys and values live in a copy.
+        let mut tables = tables.clone();
+        kv::copy_block(device, &mut cache, tables[blocks - 2], 0).unwrap();
+        tables[blocks - 2] = 0;
+        let mut out = vec![0.0; q.len()];
+        let last = [segment(0, 3, length - 3, 0..blocks - 1)];
+        attention::paged(device, &mut out, &q, &cache, 1, &last, &tables, shape).unwrap();
+        out
+    };
+    for device in devices(2) {
+        let exact = attend(&device, KvType::F32, &k, &v);
+        for (kv_type, round) in [(KvType::F16, &f16 as &dyn Fn(&f32) -> f32), (KvType::BF16, &bf16)] {
+            let rounded = [&k, &v].map(|x| x.iter().map(round).collect::<Vec<f32>>());
+            let expected = attend(&device, KvType::F32, &rounded[0], &rounded[1]);
+            let found = attend(&device, kv_type, &k, &v);
+            assert_same_bits(&found, &expected, &format!("{device:?} {kv_type:?}"));
+            assert!(found != exact, "{kv_type:?} rounds nothing");
         }
     }
 }

@@ -4,7 +4,7 @@ mod reference;
 
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::{activation, embed, kv, matmul, norm, pool, rope};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Error, Format, KvCache, KvGeometry, Matrix};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Error, Format, KvCache, KvGeometry, KvType, Matrix};
 use reference::segment;
 
 fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -69,7 +69,8 @@ fn rows() {
 #[test]
 fn caches() {
     let device = Device::cpu(1);
-    let geometry = KvGeometry { layers: 1, blocks: 3, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4 };
+    let geometry =
+        KvGeometry { layers: 1, blocks: 3, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4, kv_type: KvType::F32 };
     assert_eq!(KvCache::bytes_per_block(&geometry), 16 * (4 + 16) * 4);
     assert!(KvCache::new(&device, KvGeometry { block_tokens: 32, ..geometry }).is_err());
     assert!(KvCache::new(&device, KvGeometry { kv_heads: 0, ..geometry }).is_err());
@@ -110,7 +111,8 @@ fn empty_steps_do_nothing() {
     pool::mean(&device, &mut [], &[], &[]).unwrap();
     let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 4, scale: 1.0, window: None };
     attention::bidirectional(&device, &mut [], &[], &[], &[], &[], shape).unwrap();
-    let geometry = KvGeometry { layers: 1, blocks: 1, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4 };
+    let geometry =
+        KvGeometry { layers: 1, blocks: 1, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4, kv_type: KvType::F32 };
     let cache = KvCache::new(&device, geometry).unwrap();
     attention::paged(&device, &mut [], &[], &cache, 0, &[], &[], shape).unwrap();
     let table = rope::RopeTable::new(4, 10, 1e4);

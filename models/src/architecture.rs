@@ -1,6 +1,6 @@
 //! What the engine knows of a model: its dimensions, and one call a step.
 
-use lifelong_kernels::{Device, KvCache, KvGeometry, Segment};
+use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Segment};
 
 use crate::error::{Error, Result};
 
@@ -33,6 +33,7 @@ impl Geometry {
             block_tokens: lifelong_kernels::BLOCK_TOKENS,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            kv_type: KvType::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
-use lifelong_kernels::{BLOCK_TOKENS, KvGeometry};
+use lifelong_kernels::{BLOCK_TOKENS, KvGeometry, KvType};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
 use lifelong_models::config::HuggingFace;
 use lifelong_models::gguf::Header;
@@ -82,6 +82,7 @@ impl Card {
             block_tokens: BLOCK_TOKENS,
             kv_heads: kv_heads?,
             head_dim: head_dim?,
+            kv_type: KvType::default(),
         };
         Some(geometry.bytes_per_block() as u64 * 1000 / BLOCK_TOKENS as u64)
     }

@@ -12,10 +12,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::Cpu;
-use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
+use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment};
 use crate::ops::attention::AttentionShape;
 use crate::threads::Parts;
-use rows::{HeadBlocks, Query, Rows, attend_split, finish, merge_split};
+use rows::{HeadBlocks, Numbers, Query, Rows, attend_split, finish, merge_split};
 
 /// Queries in a tile at most.
 const TILE_QUERIES: usize = 16;
@@ -59,7 +59,11 @@ pub(crate) fn paged(
 ) {
     let geometry = cache.geometry();
     let blocks = |kv_head| HeadBlocks {
-        values: cache.values(),
+        numbers: match (cache.storage(), geometry.kv_type) {
+            (KvStorage::F32(values), _) => Numbers::F32(values),
+            (KvStorage::Half(bits), KvType::BF16) => Numbers::BF16(bits),
+            (KvStorage::Half(bits), _) => Numbers::F16(bits),
+        },
         first: cache.offset(layer, 0, kv_head),
         stride: geometry.kv_heads * geometry.head_block(),
         dim: shape.head_dim,

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::super::math::{exp, store_part};
 use super::super::vector::{LANES, Vector, kernel};
+use crate::device::InstructionSet;
 use crate::kv::BLOCK_TOKENS;
 
 /// One token that asks.
@@ -34,10 +35,50 @@ impl Query {
 
 /// The blocks of one head: block `b` holds its keys `[D][16]` and values `[16][D']` at `first + b · stride`.
 pub(super) struct HeadBlocks<'a> {
-    pub(super) values: &'a [f32],
+    pub(super) numbers: Numbers<'a>,
     pub(super) first: usize,
     pub(super) stride: usize,
     pub(super) dim: usize,
+}
+
+/// Stored numbers: `f32`, or the bits of a shorter float.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers<'a> {
+    F32(&'a [f32]),
+    F16(&'a [u16]),
+    BF16(&'a [u16]),
+}
+
+/// Vectors of stored numbers, in the one form that a kernel was compiled for: [`F32`], [`F16`] or [`BF16`].
+#[derive(Clone, Copy)]
+struct Vectors<'a, const FORM: usize> {
+    single: &'a [[f32; LANES]],
+    half: &'a [[u16; LANES]],
+}
+
+const F32: usize = 0;
+const F16: usize = 1;
+const BF16: usize = 2;
+
+impl<'a, const FORM: usize> Vectors<'a, FORM> {
+    #[inline(always)]
+    fn of(numbers: Numbers<'a>, start: usize, count: usize) -> Self {
+        match numbers {
+            Numbers::F32(values) => Self { single: &values[start..].as_chunks().0[..count], half: &[] },
+            Numbers::F16(bits) | Numbers::BF16(bits) => {
+                Self { single: &[], half: &bits[start..].as_chunks().0[..count] }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn load<V: Vector>(&self, v: V, index: usize) -> V::Floats {
+        match FORM {
+            F32 => v.load(&self.single[index]),
+            F16 => v.load_f16(&self.half[index]),
+            _ => v.load_bf16(&self.half[index]),
+        }
+    }
 }
 
 impl<'a> HeadBlocks<'a> {
@@ -62,17 +103,16 @@ impl<'a> HeadBlocks<'a> {
             }
             values[slot * padded..][..dim].copy_from_slice(value);
         }
-        Self { values, first: 0, stride, dim }
+        Self { numbers: Numbers::F32(values), first: 0, stride, dim }
     }
 
     /// Keys by dimension, and values.
     #[inline(always)]
-    fn block(&self, number: u32) -> (&'a [[f32; LANES]], &'a [[f32; LANES]]) {
-        let padded = self.dim.next_multiple_of(LANES);
+    fn block<const FORM: usize>(&self, number: u32) -> (Vectors<'a, FORM>, Vectors<'a, FORM>) {
         let start = self.first + number as usize * self.stride;
-        let block = &self.values[start..][..BLOCK_TOKENS * (self.dim + padded)];
-        let (keys, values) = block.split_at(self.dim * BLOCK_TOKENS);
-        (keys.as_chunks().0, values.as_chunks().0)
+        let width = self.dim.div_ceil(LANES);
+        let keys = Vectors::of(self.numbers, start, self.dim);
+        (keys, Vectors::of(self.numbers, start + self.dim * BLOCK_TOKENS, BLOCK_TOKENS * width))
     }
 }
 
@@ -121,9 +161,29 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Computes the states of a tile over a range of blocks, by the kernel compiled for the form of the stored numbers.
+/// `q` `[queries · group][D]`, scaled.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn attend_split(
+    instruction_set: InstructionSet,
+    rows: &mut Rows<'_>,
+    q: &[f32],
+    queries: &[Query],
+    tables: &[u32],
+    group: usize,
+    blocks: &HeadBlocks<'_>,
+    range: Range<usize>,
+) {
+    let attend = match blocks.numbers {
+        Numbers::F32(_) => attend_form::<F32>,
+        Numbers::F16(_) => attend_form::<F16>,
+        Numbers::BF16(_) => attend_form::<BF16>,
+    };
+    attend(instruction_set, rows, q, queries, tables, group, blocks, range);
+}
+
 kernel! {
-    /// Computes the states of a tile over a range of blocks. `q` `[queries · group][D]`, scaled.
-    pub(super) fn attend_split<V>(
+    fn attend_form<V, const FORM: usize>(
         v,
         rows: &mut Rows<'_>,
         q: &[f32],
@@ -141,14 +201,14 @@ kernel! {
                 let seen = queries[first].sees(block, tables);
                 let same = queries[first..].iter().take_while(|query| query.sees(block, tables) == seen).count();
                 if let Some((number, slots)) = seen {
-                    let (keys, values) = blocks.block(number);
+                    let (keys, values) = blocks.block::<FORM>(number);
                     let mut row = first * group;
                     while row < (first + same) * group {
                         match (first + same) * group - row {
-                            1 => attend::<V, 1>(v, rows, row, q, keys, values, slots.clone()),
-                            2 => attend::<V, 2>(v, rows, row, q, keys, values, slots.clone()),
-                            3 => attend::<V, 3>(v, rows, row, q, keys, values, slots.clone()),
-                            _ => attend::<V, 4>(v, rows, row, q, keys, values, slots.clone()),
+                            1 => attend::<V, 1, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
+                            2 => attend::<V, 2, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
+                            3 => attend::<V, 3, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
+                            _ => attend::<V, 4, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
                         }
                         row += 4;
                     }
@@ -161,16 +221,18 @@ kernel! {
 
 /// One block for `R` rows.
 #[inline(always)]
-fn attend<V: Vector, const R: usize>(
+#[allow(clippy::too_many_arguments)]
+fn attend<V: Vector, const R: usize, const FORM: usize>(
     v: V,
     rows: &mut Rows<'_>,
     row: usize,
     q: &[f32],
-    keys: &[[f32; LANES]],
-    values: &[[f32; LANES]],
+    dim: usize,
+    keys: Vectors<'_, FORM>,
+    values: Vectors<'_, FORM>,
     slots: Range<usize>,
 ) {
-    let scores = scores::<V, R>(v, &q[row * keys.len()..], keys);
+    let scores = scores::<V, R, FORM>(v, &q[row * dim..], dim, keys);
     let mut weights = [[0.0; LANES]; R];
     let mut kept = [1.0; R];
     for index in 0..R {
@@ -194,9 +256,9 @@ fn attend<V: Vector, const R: usize>(
     let mut column = 0;
     while column < width {
         match width - column {
-            1 => accumulate::<V, R, 1>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
-            2 | 3 => accumulate::<V, R, 2>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
-            _ => accumulate::<V, R, 4>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            1 => accumulate::<V, R, 1, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            2 | 3 => accumulate::<V, R, 2, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            _ => accumulate::<V, R, 4, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
         }
         column += match width - column {
             1 => 1,
@@ -208,21 +270,25 @@ fn attend<V: Vector, const R: usize>(
 
 /// `q · k` for 16 keys: four chains over the dimensions modulo 4, added as a tree.
 #[inline(always)]
-fn scores<V: Vector, const R: usize>(v: V, q: &[f32], keys: &[[f32; LANES]]) -> [V::Floats; R] {
-    let dim = keys.len();
+fn scores<V: Vector, const R: usize, const FORM: usize>(
+    v: V,
+    q: &[f32],
+    dim: usize,
+    keys: Vectors<'_, FORM>,
+) -> [V::Floats; R] {
     let q: [&[f32]; R] = std::array::from_fn(|row| &q[row * dim..][..dim]);
     let mut chains = [[v.splat(0.0); 4]; R];
     let whole = dim / 4 * 4;
     for d in (0..whole).step_by(4) {
         for chain in 0..4 {
-            let key = v.load(&keys[d + chain]);
+            let key = keys.load(v, d + chain);
             for row in 0..R {
                 chains[row][chain] = v.multiply_add(v.splat(q[row][d + chain]), key, chains[row][chain]);
             }
         }
     }
     for d in whole..dim {
-        let key = v.load(&keys[d]);
+        let key = keys.load(v, d);
         for row in 0..R {
             chains[row][d - whole] = v.multiply_add(v.splat(q[row][d]), key, chains[row][d - whole]);
         }
@@ -247,12 +313,12 @@ fn mask<V: Vector>(v: V, scores: V::Floats, slots: &Range<usize>) -> V::Floats {
 /// `output = output · kept + Σ weight[slot] · value[slot]` for `C` vectors of `R` outputs, slots in order.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-fn accumulate<V: Vector, const R: usize, const C: usize>(
+fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
     v: V,
     outputs: &mut [[f32; LANES]],
     weights: &[[f32; LANES]; R],
     kept: &[f32; R],
-    values: &[[f32; LANES]],
+    values: Vectors<'_, FORM>,
     slots: Range<usize>,
     column: usize,
     width: usize,
@@ -264,11 +330,14 @@ fn accumulate<V: Vector, const R: usize, const C: usize>(
         }
     }
     for slot in slots {
-        let value = &values[slot * width + column..][..C];
+        let mut value = [v.splat(0.0); C];
+        for c in 0..C {
+            value[c] = values.load(v, slot * width + column + c);
+        }
         for row in 0..R {
             let weight = v.splat(weights[row][slot]);
             for c in 0..C {
-                sums[row][c] = v.multiply_add(weight, v.load(&value[c]), sums[row][c]);
+                sums[row][c] = v.multiply_add(weight, value[c], sums[row][c]);
             }
         }
     }
