@@ -27,7 +27,7 @@ const WINDOW: usize = 4096;
 /// Builds a Mistral.
 ///
 /// # Errors
-/// As [`config`] and [`PreNorm::load`].
+/// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }

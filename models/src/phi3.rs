@@ -27,7 +27,7 @@ pub static FAMILY: Family = Family {
 /// Builds a Phi-3.
 ///
 /// # Errors
-/// As [`config`] and [`PreNorm::load`].
+/// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }

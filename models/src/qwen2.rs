@@ -28,7 +28,7 @@ const MAX_WINDOW_LAYERS: usize = 28;
 /// Builds a Qwen2.
 ///
 /// # Errors
-/// As [`config`] and [`PreNorm::load`].
+/// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }

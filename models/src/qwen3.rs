@@ -26,7 +26,7 @@ pub static FAMILY: Family = Family {
 /// Builds a Qwen3.
 ///
 /// # Errors
-/// As [`config`] and [`PreNorm::load`].
+/// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }

@@ -28,7 +28,7 @@ const INTERVAL: usize = 4;
 /// Builds a SmolLM3.
 ///
 /// # Errors
-/// As [`config`] and [`PreNorm::load`].
+/// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }
