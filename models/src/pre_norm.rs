@@ -60,7 +60,7 @@ impl PreNorm {
             geometry: weights.geometry(family, config),
             notes: weights.notes,
             embedding,
-            rotary: Rotary::new(&config.rope, config.context),
+            rotary: Rotary::new(&config.rope),
             layers,
             norm,
             head,
