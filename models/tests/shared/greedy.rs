@@ -46,20 +46,36 @@ impl Step {
 }
 
 /// How a model does on the other engine's text.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Outcome {
     /// Continuations of which every token is our first choice as well.
     pub equal: usize,
-    /// Distances from float32 by position, ours and the other engine's.
+    pub everywhere: Distances,
+    /// Where our choice is not the other engine's.
+    pub where_parted: Distances,
+}
+
+/// Distances from float32 at the same positions.
+#[derive(Default)]
+pub struct Distances {
     ours: Vec<f64>,
     theirs: Vec<f64>,
 }
 
-impl Outcome {
-    /// Mean distances from float32: ours, the other engine's.
-    pub fn distances(&self) -> (f64, f64) {
+impl Distances {
+    pub fn count(&self) -> usize {
+        self.ours.len()
+    }
+
+    /// Ours, and the other engine's.
+    pub fn means(&self) -> (f64, f64) {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         (mean(&self.ours), mean(&self.theirs))
+    }
+
+    fn push(&mut self, ours: f64, theirs: f64) {
+        self.ours.push(ours);
+        self.theirs.push(theirs);
     }
 }
 
@@ -85,11 +101,13 @@ pub fn follow<'a>(
     for case in cases {
         let mut parted = false;
         for ((found, step), token) in forced(model, device, case).iter().zip(&case.steps).zip(&case.continuation) {
-            outcome.ours.push(step.distance(step.ids.iter().map(|id| found[*id])));
-            outcome.theirs.push(step.distance(step.llama_cpp.iter().copied()));
+            let ours = step.distance(step.ids.iter().map(|id| found[*id]));
+            let theirs = step.distance(step.llama_cpp.iter().copied());
+            outcome.everywhere.push(ours, theirs);
             let (choice, token) = (argmax(found), *token as usize);
             if choice != token {
                 parted = true;
+                outcome.where_parted.push(ours, theirs);
                 let gap = step.exact(choice).zip(step.exact(token)).map(|(a, b)| (a - b).abs());
                 assert!(gap.is_some_and(|gap| gap <= near_tie), "{:?}: {choice} for {token}, {gap:?}", case.text);
             }
