@@ -15,7 +15,7 @@ use lifelong::engine::request::{Piece, Request};
 use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{EngineOptions, Session};
 use lifelong::seed::Seed;
-use lifelong_kernels::{Device, InstructionSet};
+use lifelong_kernels::{Device, InstructionSet, KvType};
 use support::{Outcome, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
 
 fn model() -> LoadedModel {
@@ -86,6 +86,23 @@ fn batch_cache_and_chunk_do_not_matter() {
     for prefill_chunk in [1, 7, 16, 64, 128, 256, 300] {
         let options = EngineOptions { prefill_chunk, ..EngineOptions::default() };
         assert_eq!(&run(&model(), options.clone(), requests), expected, "{options:?}");
+    }
+}
+
+/// A shorter cache type moves results, and then holds them.
+#[test]
+fn short_caches_do_not_depend_on_the_batch_either() {
+    let (requests, exact) = reference();
+    for kv_type in [KvType::F16, KvType::BF16] {
+        let expected: Vec<Outcome> = requests
+            .iter()
+            .flat_map(|request| run(&model(), EngineOptions { kv_type, ..alone() }, std::slice::from_ref(request)))
+            .collect();
+        assert_ne!(&expected, exact, "{kv_type:?} rounds nothing");
+        for (max_batch, prefill_chunk, prefix_cache) in [(8, 7, true), (32, 100, false)] {
+            let options = EngineOptions { max_batch, prefill_chunk, prefix_cache, kv_type, ..EngineOptions::default() };
+            assert_eq!(run(&model(), options.clone(), requests), expected, "{options:?}");
+        }
     }
 }
 
@@ -340,7 +357,13 @@ fn real_weights_batch_cache_chunk_and_threads_do_not_matter() {
     for (model, max_batch, prefill_chunk, prefix_cache) in
         [(&one, 8, 16, true), (&two, 32, 256, true), (&two, 8, 256, false), (&two, 3, 7, true)]
     {
-        let options = EngineOptions { max_batch, prefill_chunk, prefix_cache, kv_memory_bytes: Some(64 << 20) };
+        let options = EngineOptions {
+            max_batch,
+            prefill_chunk,
+            prefix_cache,
+            kv_memory_bytes: Some(64 << 20),
+            ..EngineOptions::default()
+        };
         assert_eq!(run(model, options.clone(), &requests)[..3], expected, "{options:?}");
     }
 }

@@ -8,7 +8,11 @@ const ALIGNMENT: usize = 64;
 
 /// A fixed-length slice that starts on a 64-byte border. The pages come zeroed from the system, so a large KV cache
 /// costs memory only where it is written.
+///
+/// An aligned allocation would be cleared page by page; one without alignment comes straight from the system. So the
+/// slice starts at the first border inside an allocation that is one border longer.
 pub(crate) struct Aligned<T: bytemuck::Zeroable + Copy> {
+    allocation: NonNull<u8>,
     start: NonNull<T>,
     length: usize,
 }
@@ -17,14 +21,14 @@ impl<T: bytemuck::Zeroable + Copy> Aligned<T> {
     pub(crate) fn zeroed(length: usize) -> Self {
         let layout = Self::layout(length);
         if layout.size() == 0 {
-            return Self { start: NonNull::dangling(), length };
+            return Self { allocation: NonNull::dangling(), start: NonNull::dangling(), length };
         }
         // SAFETY: the layout is not empty; all-zero bytes are a valid T (`Zeroable`).
-        let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
-        match NonNull::new(start) {
-            Some(start) => Self { start, length },
-            None => handle_alloc_error(layout),
-        }
+        let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let border = allocation.as_ptr().align_offset(ALIGNMENT);
+        // SAFETY: the layout has ALIGNMENT bytes more than the slice needs, and `border` is below that.
+        let start = unsafe { allocation.add(border) }.cast::<T>();
+        Self { allocation, start, length }
     }
 
     /// Makes room for `length` values at least; what was in it is lost when it grows.
@@ -35,8 +39,10 @@ impl<T: bytemuck::Zeroable + Copy> Aligned<T> {
     }
 
     fn layout(length: usize) -> Layout {
-        Layout::array::<T>(length)
-            .and_then(|layout| layout.align_to(ALIGNMENT))
+        assert!(align_of::<T>() <= ALIGNMENT, "a border is good for every number");
+        let slice = Layout::array::<T>(length).map(|layout| layout.size());
+        let size = slice.map(|size| if size == 0 { 0 } else { size + ALIGNMENT });
+        size.and_then(|size| Layout::from_size_align(size, 1))
             .expect("a slice that fits in the address space has a layout")
     }
 }
@@ -51,8 +57,8 @@ impl<T: bytemuck::Zeroable + Copy> Drop for Aligned<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.length);
         if layout.size() > 0 {
-            // SAFETY: `start` came from `alloc_zeroed` with this very layout; T is Copy and needs no drop.
-            unsafe { dealloc(self.start.as_ptr().cast(), layout) }
+            // SAFETY: `allocation` came from `alloc_zeroed` with this very layout; T is Copy and needs no drop.
+            unsafe { dealloc(self.allocation.as_ptr(), layout) }
         }
     }
 }
@@ -90,5 +96,20 @@ mod tests {
         assert_eq!(values.len(), 1000);
         assert_eq!(values[999], 1.0);
         assert!(Aligned::<u8>::zeroed(0).is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_that_is_not_written_is_not_resident() {
+        let resident_kib = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+        };
+        let before = resident_kib();
+        let mut values = Aligned::<f32>::zeroed(1 << 28);
+        values[1 << 27] = 1.0;
+        let grown = resident_kib().saturating_sub(before);
+        assert!(grown < 256 << 10, "{grown} KiB of {} are resident", values.len() * 4 >> 10);
     }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::engine_args::EngineArgs;
+use crate::config::KvType;
 use crate::engine::hub::Sources;
 use crate::engine::request::{Completion, Finish, Logprobs, Piece, Request, Usage, system_seed};
 use crate::engine::sampling::Sampling;
@@ -44,6 +45,9 @@ pub struct GenerateArgs {
     /// Key of every random draw; the same seed gives the same tokens, whatever the batch [default: drawn and printed]
     #[arg(long)]
     seed: Option<u64>,
+    /// How keys and values of past tokens are kept; the shorter types change results a little
+    #[arg(long, value_enum, default_value_t)]
+    kv_type: KvType,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -136,7 +140,7 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
     if args.seed.is_none() {
         eprintln!("seed {seed}");
     }
-    let engine = start_engine(&args.model, &args.engine.config(), &Sources::from_env()?)?;
+    let engine = start_engine(&args.model, &args.engine.config(), args.kv_type, &Sources::from_env()?)?;
     let session = engine.session();
     match (lines, &args.input) {
         (Some(lines), Some(path)) => complete_file(args, path, lines, seed, &session),

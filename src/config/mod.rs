@@ -4,6 +4,7 @@
 
 mod bytes;
 mod env;
+mod kv_type;
 mod run;
 
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
 pub use env::{VARIABLES, Variable};
+pub use kv_type::KvType;
 pub use run::{
     AgentConfig, BenchmarkConfig, EngineConfig, FeedbackKind, Headroom, History, MatrixConfig, ModelsConfig, RunConfig,
     ScoringConfig, SequenceConfig, VoteConfig,

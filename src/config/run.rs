@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
+use super::{ByteSize, KvType};
 use crate::engine::sampling::Sampling;
 
 /// A whole run. The stages that are present are executed in this order: matrix, vote, sequence.
@@ -47,6 +47,10 @@ pub struct ModelsConfig {
     /// Embedding model of the memories that need one.
     #[serde(default)]
     pub embedder: Option<String>,
+    /// How backbones keep keys and values: `f32`, or `f16` or `bf16` in half the memory. Changes results, so it is no
+    /// engine setting.
+    #[serde(default, skip_serializing_if = "KvType::is_default")]
+    pub kv_type: KvType,
 }
 
 /// How the engine runs. Nothing here changes a result, only time and memory.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-use lifelong_kernels::{KvCache, KvGeometry};
+use lifelong_kernels::{KvCache, KvGeometry, KvType};
 
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
@@ -27,7 +27,7 @@ use super::step::{Buffers, Core, Event, Reply};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
 
-/// How an engine uses the machine. None of this changes a result.
+/// How an engine uses the machine. Only `kv_type` changes a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Requests decoded in one step. Default 64.
@@ -39,11 +39,19 @@ pub struct EngineOptions {
     pub prefill_chunk: usize,
     /// Whether computed prefixes are kept for later requests. Default true.
     pub prefix_cache: bool,
+    /// How keys and values are kept. Default `f32`.
+    pub kv_type: KvType,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        EngineOptions { max_batch: 64, kv_memory_bytes: None, prefill_chunk: 256, prefix_cache: true }
+        EngineOptions {
+            max_batch: 64,
+            kv_memory_bytes: None,
+            prefill_chunk: 256,
+            prefix_cache: true,
+            kv_type: KvType::default(),
+        }
     }
 }
 
@@ -318,7 +326,7 @@ impl Iterator for Pieces {
 /// The extents of the KV cache that the budget allows.
 fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
-    let one_block = geometry.kv(1);
+    let one_block = KvGeometry { kv_type: options.kv_type, ..geometry.kv(1) };
     let bytes_per_block = one_block.bytes_per_block() as u64;
     let most_useful = (options.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {

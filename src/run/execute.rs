@@ -58,7 +58,8 @@ impl Backbone<'_> {
             // The old model leaves memory before the new one comes in.
             self.loaded = None;
             let model = &self.resolved.backbones[index];
-            self.loaded = Some((index, load_backbone(model, &self.resolved.config.engine)?));
+            let config = &self.resolved.config;
+            self.loaded = Some((index, load_backbone(model, &config.engine, config.models.kv_type)?));
         }
         let (_, engine) = self.loaded.as_ref().context("a model was loaded on the line above")?;
         Ok(engine.session())

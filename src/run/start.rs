@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use lifelong_kernels::{Device, InstructionSet};
 
 use super::resolve::ResolvedModel;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, KvType};
 use crate::engine::embed::{Embedder, load_embedder as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
@@ -40,16 +40,16 @@ fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
 }
 
 /// Resolves a backbone by name and starts an engine on it.
-pub fn start_engine(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Engine> {
-    start_on(&hub::resolve(name, sources)?, config)
+pub fn start_engine(name: &str, config: &EngineConfig, kv: KvType, sources: &Sources) -> anyhow::Result<Engine> {
+    start_on(&hub::resolve(name, sources)?, config, kv)
 }
 
 /// Starts an engine on a resolved backbone.
-pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Engine> {
-    start_on(&model.files, config).with_context(|| format!("backbone `{}`", model.name))
+pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
+    start_on(&model.files, config, kv).with_context(|| format!("backbone `{}`", model.name))
 }
 
-fn start_on(files: &ModelFiles, config: &EngineConfig) -> anyhow::Result<Engine> {
+fn start_on(files: &ModelFiles, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
     let device = device(config)?;
     let loaded = model::load(files, &device)?;
     let options = EngineOptions {
@@ -57,6 +57,7 @@ fn start_on(files: &ModelFiles, config: &EngineConfig) -> anyhow::Result<Engine>
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
+        kv_type: kv.into(),
     };
     Ok(Engine::start(loaded, &options)?)
 }
