@@ -46,6 +46,34 @@ fn a_file_of_requests_comes_back_in_order_with_the_same_tokens_in_any_batch() {
     assert_eq!(alone[2]["seed"], 5);
 }
 
+/// From text to text on Gemma 3 270M: the tokens of llama.cpp's greedy completions, one prompt beyond the sliding window.
+#[test]
+fn gemma_3_completes_as_llama_cpp_does() {
+    if support::model_files("gemma-3-270m").is_none() {
+        return;
+    }
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/gemma3/greedy.json");
+    let golden: Value = serde_json::from_str(&fs::read_to_string(golden).unwrap()).unwrap();
+    let cases = [0, 8, 13, 18].map(|index| &golden["cases"][index]);
+    assert!(cases[3]["prompt"].as_array().unwrap().len() > 512);
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    let requests: Vec<String> = (cases.iter())
+        .map(|case| {
+            let max_tokens = case["continuation"].as_array().unwrap().len();
+            serde_json::json!({ "prompt": case["text"], "max_tokens": max_tokens }).to_string()
+        })
+        .collect();
+    fs::write(&input, requests.join("\n")).unwrap();
+    let model = ["generate", "--model", "gemma-3-270m", "--seed", "1", "--kv-memory", "128MiB", "--input"];
+    let output = lifelong(&[&model[..], &[input.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (case, line) in cases.iter().zip(lines(&output.stdout)) {
+        assert_eq!(line["usage"]["prompt"], case["prompt"].as_array().unwrap().len(), "{}", case["text"]);
+        assert_eq!(line["tokens"], case["continuation"], "{}", case["text"]);
+    }
+}
+
 #[test]
 fn a_bad_request_line_is_named_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();

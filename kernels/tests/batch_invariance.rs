@@ -174,8 +174,8 @@ fn dirty_cache(device: &Device, blocks: usize, dim: usize) -> KvCache {
 
 #[test]
 fn attention_by_chunks_equals_attention_by_token() {
-    for (dim, window) in [(64, None), (20, Some(33))] {
-        // Over two splits of 256 positions.
+    for (dim, window) in [(64, None), (20, Some(33)), (8, Some(300))] {
+        // Over two splits of 256 positions; the last window is longer than one.
         let request = Request::new(300, 541, dim);
         let expected = request.alone(dim, 0, window);
         let blocks = request.length.div_ceil(BLOCK_TOKENS);

@@ -288,6 +288,40 @@ fn paged_attention() {
     }
 }
 
+/// Windows that end inside a split of 256 keys, on its border, and span several; heads as wide as Gemma's.
+#[test]
+fn windows_over_a_long_context() {
+    let (heads, kv_heads, dim, length) = (4, 1, 256, 1100);
+    let blocks = usize::div_ceil(length, BLOCK_TOKENS);
+    let geometry =
+        KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type: KvType::F32 };
+    let tables: Vec<u32> = (0..blocks as u32).rev().collect();
+    let [keys, values] = [110, 111].map(|seed| random(seed, length * dim));
+    // The last tokens alone are asked for: context and step meet inside every window.
+    let fresh = 3;
+    let q = random(112, fresh * heads * dim);
+    for device in devices(2) {
+        let mut cache = KvCache::new(&device, geometry).unwrap();
+        kv::write(&device, &mut cache, 0, &keys, &values, &[segment(0, length, 0, 0..blocks)], &tables).unwrap();
+        for window in [1, 17, 256, 512, 844, 1099, 5000] {
+            let shape =
+                attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.0625, window: Some(window) };
+            let segments = [segment(0, fresh, length - fresh, 0..blocks)];
+            let mut out = vec![0.0; q.len()];
+            attention::paged(&device, &mut out, &q, &cache, 0, &segments, &tables, shape).unwrap();
+            for (token, head) in (0..fresh).flat_map(|token| (0..heads).map(move |head| (token, head))) {
+                let end = length - fresh + token + 1;
+                let seen = end.saturating_sub(window)..end;
+                let rows = |x: &[f32]| seen.clone().map(|p| x[p * dim..][..dim].to_vec()).collect::<Vec<_>>();
+                let at = (token * heads + head) * dim;
+                let expected = attend(&q[at..][..dim], &rows(&keys), &rows(&values), 0.0625);
+                let error = relative_error(&out[at..][..dim], &expected);
+                assert!(error < 1e-5, "{device:?} window {window} token {token} head {head}: {error}");
+            }
+        }
+    }
+}
+
 /// A cache of a shorter type gives the bits of an `f32` cache that was written rounded numbers.
 #[test]
 fn short_caches_are_f32_caches_of_rounded_numbers() {

@@ -22,7 +22,7 @@ pub struct Bert {
     geometry: Geometry,
     notes: Vec<String>,
     embedding: Embedding,
-    /// Position vectors with the vector of token type 0 added: every text is a first segment.
+    /// Position vectors from a text's first token on, with the vector of token type 0 added: every text is a first segment.
     positions: Matrix,
     norm: LayerNorm,
     layers: Vec<Layer>,
@@ -35,37 +35,53 @@ struct Layer {
     mlp_norm: LayerNorm,
 }
 
+/// Builds a BERT, with or without the prefix `bert.` on its tensors.
+///
+/// # Errors
+/// As [`BertConfig::from_checkpoint`] and [`Bert::load`].
+pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
+    let config = BertConfig::from_checkpoint(checkpoint)?;
+    Ok(Box::new(Bert::load("bert", "bert.", &config, checkpoint, device)?))
+}
+
 impl Bert {
-    /// Builds the encoder from safetensors, with or without the prefix `bert.` on its tensors. A pooler or a task head in
-    /// the file is left out: the output is the last hidden states.
+    /// Builds the encoder `architecture` from safetensors, with or without `prefix` on its tensors. A pooler or a head for
+    /// masked words in the file is left out: the output is the last hidden states.
     ///
     /// # Errors
-    /// As [`BertConfig::from_checkpoint`]; a tensor that is missing, of another shape or type, or that BERT has no use
-    /// for.
-    pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
-        let config = BertConfig::from_checkpoint(checkpoint)?;
-        let prefix = if checkpoint.contains("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
+    /// A tensor that is missing, of another shape or type, or that the encoder has no use for.
+    pub fn load(
+        architecture: &str,
+        prefix: &str,
+        config: &BertConfig,
+        checkpoint: &Checkpoint,
+        device: &Device,
+    ) -> Result<Self> {
+        let is_prefixed = checkpoint.contains(&format!("{prefix}embeddings.word_embeddings.weight"));
+        let prefix = if is_prefixed { prefix } else { "" };
         let mut weights = Weights::new(checkpoint, config.notes.clone());
-        let BertConfig { hidden, layer_norm_epsilon, .. } = config;
+        let BertConfig { hidden, layer_norm_epsilon, .. } = *config;
         let name = |part: &str| format!("{prefix}embeddings.{part}");
         let embedding = Embedding::load(&mut weights, &name("word_embeddings"), config.vocab, hidden)?;
-        let positions = positions(&mut weights, &name, &config)?;
+        let positions = positions(&mut weights, &name, config)?;
         let norm = LayerNorm::load(&mut weights, &name("LayerNorm"), hidden, layer_norm_epsilon)?;
         let build =
-            |weights: &mut Weights, layer| Layer::load(weights, &format!("{prefix}encoder.layer.{layer}"), &config);
+            |weights: &mut Weights, layer| Layer::load(weights, &format!("{prefix}encoder.layer.{layer}"), config);
         let layers = weights.layers(device.threads(), config.layers, build)?;
         weights.finish(|name| {
             let name = name.strip_prefix(prefix).unwrap_or(name);
-            name.starts_with("pooler.") || name.starts_with("cls.") || name == "embeddings.position_ids"
+            let heads = ["pooler.", "cls.", "lm_head."];
+            heads.iter().any(|head| name.starts_with(head)) || name == "embeddings.position_ids"
         })?;
-        let geometry = geometry(&config, &weights);
+        let geometry = geometry(architecture, config, &weights);
         Ok(Bert { geometry, notes: weights.notes, embedding, positions, norm, layers })
     }
 }
 
 fn positions(weights: &mut Weights, name: &impl Fn(&str) -> String, config: &BertConfig) -> Result<Matrix> {
-    let BertConfig { hidden, context, token_types, .. } = *config;
-    let mut table = weights.table(&name("position_embeddings.weight"), context, hidden)?;
+    let BertConfig { hidden, context, first_position, token_types, .. } = *config;
+    let mut table = weights.table(&name("position_embeddings.weight"), first_position + context, hidden)?;
+    table.drain(..first_position * hidden);
     let types = weights.table(&name("token_type_embeddings.weight"), token_types, hidden)?;
     for row in table.chunks_exact_mut(hidden) {
         row.iter_mut().zip(&types).for_each(|(value, first_type)| *value += first_type);
@@ -73,9 +89,9 @@ fn positions(weights: &mut Weights, name: &impl Fn(&str) -> String, config: &Ber
     Ok(Matrix::from_f32(context, hidden, &table)?)
 }
 
-fn geometry(config: &BertConfig, weights: &Weights) -> Geometry {
+fn geometry(architecture: &str, config: &BertConfig, weights: &Weights) -> Geometry {
     Geometry {
-        architecture: "bert".to_string(),
+        architecture: architecture.to_string(),
         layers: config.layers,
         hidden: config.hidden,
         heads: config.heads,
@@ -101,6 +117,7 @@ impl Layer {
             key: linear("attention.self.key", hidden, hidden)?,
             value: linear("attention.self.value", hidden, hidden)?,
             output: linear("attention.output.dense", hidden, hidden)?,
+            head_norms: None,
             shape,
         };
         let up = linear("intermediate.dense", feed_forward, hidden)?;

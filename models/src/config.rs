@@ -4,15 +4,17 @@
 //! or is an error that names it.
 
 mod bert;
+mod decoder;
+pub(crate) mod gguf;
 mod huggingface;
-mod llama;
 mod rope;
+pub(crate) mod window;
 
 use std::path::Path;
 
 pub use bert::{BertConfig, Gelu};
+pub use decoder::{Biases, DecoderConfig, Family, Gate, Norm, Tying};
 pub use huggingface::HuggingFace;
-pub use llama::{LlamaConfig, Tying};
 pub use rope::{Rope, RopeScaling};
 
 use crate::error::{Error, Result};
@@ -29,8 +31,9 @@ pub(crate) fn problem(path: &Path, key: &str, problem: impl Into<String>) -> Err
 
 /// Passes a dimension in `1..=limit`.
 pub(crate) fn within(path: &Path, key: &str, value: usize, limit: usize) -> Result<usize> {
-    if (1..=limit).contains(&value) {
-        return Ok(value);
-    }
-    Err(problem(path, key, format!("found {value}, expected 1 to {limit}")))
+    in_range(value, limit).map_err(|text| problem(path, key, text))
+}
+
+fn in_range(value: usize, limit: usize) -> std::result::Result<usize, String> {
+    if (1..=limit).contains(&value) { Ok(value) } else { Err(format!("found {value}, expected 1 to {limit}")) }
 }

@@ -3,11 +3,10 @@
 use lifelong_kernels::Device;
 
 use crate::architecture::{Decoder, Encoder};
-use crate::bert::Bert;
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
-use crate::llama::Llama;
+use crate::{bert, gemma3, llama, mistral, phi3, qwen2, qwen3, smollm3, xlm_roberta};
 
 /// One architecture.
 pub struct Entry {
@@ -41,8 +40,15 @@ impl Entry {
 /// All architectures, in the order of lists.
 #[rustfmt::skip]
 pub static ARCHITECTURES: &[Entry] = &[
-    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(|checkpoint, device| Ok(Box::new(Llama::load(checkpoint, device)?))) },
-    Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(|checkpoint, device| Ok(Box::new(Bert::load(checkpoint, device)?))) },
+    Entry { name: "llama", gguf: &["llama"], hugging_face: &["LlamaForCausalLM"], source: "Touvron et al. 2023, LLaMA, §2.2; Llama 3.1 long contexts", load: Load::Decoder(llama::load) },
+    Entry { name: "mistral", gguf: &[], hugging_face: &["MistralForCausalLM"], source: "Jiang et al. 2023, Mistral 7B, §2", load: Load::Decoder(mistral::load) },
+    Entry { name: "qwen2", gguf: &["qwen2"], hugging_face: &["Qwen2ForCausalLM"], source: "Yang et al. 2024, Qwen2 Technical Report, §2.2", load: Load::Decoder(qwen2::load) },
+    Entry { name: "qwen3", gguf: &["qwen3"], hugging_face: &["Qwen3ForCausalLM"], source: "Yang et al. 2025, Qwen3 Technical Report, §2", load: Load::Decoder(qwen3::load) },
+    Entry { name: "gemma3", gguf: &["gemma3"], hugging_face: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text"], source: "Gemma Team 2025, Gemma 3 Technical Report, §2", load: Load::Decoder(gemma3::load) },
+    Entry { name: "smollm3", gguf: &["smollm3"], hugging_face: &["SmolLM3ForCausalLM"], source: "Bakouch et al. 2025, SmolLM3; layers without positions: Yang et al. 2025, Rope to Nope and Back Again, §4", load: Load::Decoder(smollm3::load) },
+    Entry { name: "phi3", gguf: &["phi3"], hugging_face: &["Phi3ForCausalLM"], source: "Abdin et al. 2024, Phi-3 Technical Report, §2; Phi-4-Mini Technical Report 2025, §2", load: Load::Decoder(phi3::load) },
+    Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(bert::load) },
+    Entry { name: "xlm-roberta", gguf: &[], hugging_face: &["XLMRobertaModel", "XLMRobertaForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "roberta"], source: "Conneau et al. 2020, XLM-R, §3; Liu et al. 2019, RoBERTa, §3", load: Load::Encoder(xlm_roberta::load) },
 ];
 
 /// The entry for the architecture that a checkpoint names.

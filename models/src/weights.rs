@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lifelong_kernels::{Format, Matrix};
 
+use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
+use crate::config::{DecoderConfig, Family};
 use crate::error::{Error, Result};
 
 /// The tensors of one model while it is being built.
@@ -29,6 +31,21 @@ impl<'a> Weights<'a> {
     pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
         let view = self.take(name, &[n, k])?;
         Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
+    }
+
+    /// Several weights that are stored as one, their rows behind one another: `n` rows each.
+    pub fn split<const N: usize>(&mut self, name: &str, n: [usize; N], k: usize) -> Result<[Matrix; N]> {
+        let total: usize = n.iter().sum();
+        let view = self.take(name, &[total, k])?;
+        let row_bytes = view.bytes.len() / total;
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(N);
+        for n in n {
+            let bytes = &view.bytes[start * row_bytes..(start + n) * row_bytes];
+            parts.push(Matrix::from_bytes(view.format, n, k, bytes)?);
+            start += n;
+        }
+        Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
     }
 
     /// A bias or a norm.
@@ -110,6 +127,23 @@ impl<'a> Weights<'a> {
         Ok(view)
     }
 
+    /// The dimensions of a decoder all of whose tensors have been taken.
+    pub fn geometry(&self, family: &Family, config: &DecoderConfig) -> Geometry {
+        Geometry {
+            architecture: family.name.to_string(),
+            layers: config.layers,
+            hidden: config.hidden,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            feed_forward: config.feed_forward,
+            vocab: config.vocab,
+            context: config.context,
+            parameters: self.parameters,
+            weight_bytes: self.bytes,
+        }
+    }
+
     /// A tensor that nothing asked for means a computation we did not do.
     ///
     /// # Errors
@@ -122,6 +156,12 @@ impl<'a> Weights<'a> {
         }
         Err(Error::UnknownTensors { path: self.checkpoint.path().to_path_buf(), tensors })
     }
+}
+
+/// Angles that the configuration has read already, and a buffer of early Hugging Face checkpoints.
+pub(crate) fn is_angles(name: &str) -> bool {
+    matches!(name, "rope_freqs.weight" | "rope_factors_short.weight" | "rope_factors_long.weight")
+        || name.ends_with("rotary_emb.inv_freq")
 }
 
 /// A vector outside of the accounting, for configuration that is stored as a tensor.

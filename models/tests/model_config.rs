@@ -8,9 +8,10 @@ use std::sync::Arc;
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::rope::RopeStyle;
 use lifelong_models::architecture::Decoder;
-use lifelong_models::config::{LlamaConfig, Rope, RopeScaling};
+use lifelong_models::config::{Rope, RopeScaling, Tying};
 use lifelong_models::file::ModelFile;
-use lifelong_models::{Checkpoint, Error, load_decoder, load_encoder};
+use lifelong_models::gemma3::Gemma3Config;
+use lifelong_models::{Checkpoint, Error, llama, load_decoder, load_encoder, mistral, phi3, qwen2, smollm3};
 use serde_json::{Value, json};
 
 /// A Llama of one layer that loads as it stands.
@@ -180,12 +181,154 @@ fn keys_that_would_change_numbers_are_refused_by_name() {
         let error = error_of(load_whole(&format!("refused-{index}"), json!({ name: value })));
         assert!(matches!(&error, Error::Config { key, .. } if key == name), "{name}: {error}");
     }
-    for kind in ["yarn", "dynamic", "longrope"] {
-        let error = error_of(load_whole("refused-scaling", json!({ "rope_scaling": { "type": kind, "factor": 2.0 } })));
-        assert!(error.to_string().contains(kind) && error.to_string().contains("llama3"), "{error}");
-    }
+    let dynamic = json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } });
+    let message = error_of(load_whole("refused-scaling", dynamic)).to_string();
+    assert!(message.contains("`dynamic`") && message.contains("llama3"), "{message}");
     let error = error_of(load_whole("no-factor", json!({ "rope_scaling": { "rope_type": "linear" } })));
     assert!(matches!(&error, Error::Config { key, .. } if key == "rope_scaling.factor"), "{error}");
+}
+
+#[test]
+fn what_no_decoder_here_computes_is_refused_by_name() {
+    let refused = [
+        ("attn_logit_softcapping", json!(50.0)),
+        ("final_logit_softcapping", json!(30.0)),
+        ("use_bidirectional_attention", json!(true)),
+        ("num_local_experts", json!(8)),
+    ];
+    for (index, (name, value)) in refused.into_iter().enumerate() {
+        let error = error_of(load_whole(&format!("uncomputed-{index}"), json!({ name: value })));
+        assert!(matches!(&error, Error::Config { key, .. } if key == name), "{name}: {error}");
+    }
+    let stated = json!({ "attn_logit_softcapping": null, "final_logit_softcapping": 0.0, "num_local_experts": 0 });
+    assert!(load_whole("computed", stated).is_ok());
+}
+
+/// Opens [`base_config`] as another class, with embedding and head.
+fn open_as(name: &str, class: &str, changes: Value) -> Checkpoint {
+    let mut all = json!({ "architectures": [class], "num_key_value_heads": 4 });
+    for (key, value) in changes.as_object().into_iter().flatten() {
+        all[key] = value.clone();
+    }
+    open(name, &all, &[(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.5)])
+}
+
+#[test]
+fn windows_are_where_the_family_puts_them() {
+    let qwen2 = |name: &str, changes: Value| {
+        qwen2::config(&open_as(name, "Qwen2ForCausalLM", changes)).map(|config| config.windows)
+    };
+    let sliding = json!({ "num_hidden_layers": 3, "sliding_window": 7, "max_window_layers": 2 });
+    assert_eq!(qwen2("qwen2-off", sliding.clone()).unwrap(), [None; 3]);
+    let mut on = sliding.clone();
+    on["use_sliding_window"] = json!(true);
+    assert_eq!(qwen2("qwen2-on", on.clone()).unwrap(), [None, None, Some(7)]);
+    on["layer_types"] = json!(["sliding_attention", "full_attention", "full_attention"]);
+    assert_eq!(qwen2("qwen2-types", on.clone()).unwrap(), [Some(7), None, None]);
+    on["layer_types"] = json!(["sliding_attention", "linear_attention", "full_attention"]);
+    let message = qwen2("qwen2-unknown", on.clone()).unwrap_err().to_string();
+    assert!(message.contains("layer_types") && message.contains("linear_attention"), "{message}");
+    on["layer_types"] = json!(["full_attention"]);
+    let message = qwen2("qwen2-count", on).unwrap_err().to_string();
+    assert!(message.contains("found 1 entries, expected 3"), "{message}");
+
+    let mistral = |name: &str, changes: Value| mistral::config(&open_as(name, "MistralForCausalLM", changes)).unwrap();
+    let absent = mistral("mistral-absent", json!({}));
+    assert_eq!(absent.windows, [Some(4096)]);
+    assert!(absent.notes.iter().any(|note| note.contains("`sliding_window` is absent: 4096")), "{:?}", absent.notes);
+    assert_eq!(mistral("mistral-null", json!({ "sliding_window": null })).windows, [None]);
+    assert_eq!(mistral("mistral-9", json!({ "sliding_window": 9 })).windows, [Some(9)]);
+}
+
+/// A layer of Gemma 3 needs other tensors; its configuration is read without them.
+#[test]
+fn gemma3_says_what_each_kind_of_layer_does() {
+    let read = |name: &str, changes: Value| {
+        let mut all =
+            json!({ "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 7, "sliding_window": 512 });
+        for (key, value) in changes.as_object().into_iter().flatten() {
+            all[key] = value.clone();
+        }
+        Gemma3Config::from_checkpoint(&open_as(name, "Gemma3ForCausalLM", all))
+    };
+    let Gemma3Config { decoder, local_rope } = read("gemma3-defaults", json!({})).unwrap();
+    let local = Some(512);
+    assert_eq!(decoder.windows, [local, local, local, local, local, None, local]);
+    assert_eq!((decoder.head_dim, decoder.kv_heads, decoder.score_scale), (256, 4, 1.0 / 16.0));
+    assert_eq!((decoder.rope.base, local_rope.base, decoder.norm.offset), (1e6, 1e4, 1.0));
+    assert_eq!(decoder.tying, Tying::Tied);
+
+    let older = json!({ "rope_theta": 1e6, "rope_local_base_freq": 5e3, "query_pre_attn_scalar": 168,
+        "rope_scaling": { "rope_type": "linear", "factor": 8.0 } });
+    let newer = json!({ "query_pre_attn_scalar": 168, "rope_parameters": {
+        "full_attention": { "rope_type": "linear", "factor": 8.0, "rope_theta": 1e6 },
+        "sliding_attention": { "rope_type": "default", "rope_theta": 5e3 } } });
+    let (older, newer) = (read("gemma3-older", older).unwrap(), read("gemma3-newer", newer).unwrap());
+    assert_eq!((&older.decoder.rope, &older.local_rope), (&newer.decoder.rope, &newer.local_rope));
+    assert_eq!(older.decoder.rope.scaling, RopeScaling::Linear { factor: 8.0 });
+    assert_eq!((older.local_rope.base, &older.local_rope.scaling), (5e3, &RopeScaling::None));
+    assert_eq!(older.decoder.score_scale, 1.0 / 168f32.sqrt());
+
+    for (key, value) in [
+        ("sliding_window", json!(null)),
+        ("sliding_window_pattern", json!(0)),
+        ("query_pre_attn_scalar", json!(-1)),
+        ("hidden_activation", json!("gelu")),
+        ("final_logit_softcapping", json!(30.0)),
+        ("use_bidirectional_attention", json!(true)),
+    ] {
+        let error = read("gemma3-refused", json!({ key: value })).unwrap_err();
+        assert!(matches!(&error, Error::Config { key: found, .. } if found == key), "{key}: {error}");
+    }
+}
+
+#[test]
+fn yarn_extends_the_context_and_keeps_the_fast_pairs() {
+    let scaling = json!({ "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768 });
+    let changes = json!({ "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_scaling": scaling,
+        "num_key_value_heads": 4, "head_dim": 128 });
+    let config = qwen2::config(&open_as("yarn", "Qwen2ForCausalLM", changes)).unwrap();
+    assert_eq!(config.context, 131_072);
+    assert!((config.rope.magnitude() - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    let (scaled, plain) = (config.rope.frequencies(), lifelong_kernels::ops::rope::rope_frequencies(128, 1e6));
+    // A pair turns 32 times over 32 768 positions at 2 · 64 · ln(32 768 / 64π) / 2 ln 10⁶ = 23.6, once at 39.7.
+    assert_eq!(scaled[..24], plain[..24]);
+    assert!(scaled[24] < plain[24] && scaled[39] > plain[39] / 4.0);
+    assert!(scaled[40..].iter().zip(&plain[40..]).all(|(scaled, plain)| (scaled * 4.0 / plain - 1.0).abs() < 1e-12));
+    let unsaid = json!({ "rope_scaling": { "type": "yarn" } });
+    let error = error_of(load_whole("yarn-factor", unsaid));
+    assert!(matches!(&error, Error::Config { key, .. } if key == "rope_scaling.factor"), "{error}");
+}
+
+#[test]
+fn longrope_ends_at_the_original_context_and_says_so() {
+    let read = |name: &str, factors: usize| {
+        let scaling =
+            json!({ "type": "longrope", "short_factor": vec![1.5; factors], "long_factor": vec![9.0; factors] });
+        let changes = json!({ "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+            "partial_rotary_factor": 0.75, "rope_scaling": scaling });
+        phi3::config(&open_as(name, "Phi3ForCausalLM", changes))
+    };
+    // Heads of 16 values, 12 of them rotated.
+    let config = read("longrope", 6).unwrap();
+    assert_eq!((config.context, config.rope.rotary_dim), (4096, 12));
+    assert!(config.notes.iter().any(|note| note.contains("contexts end at 4096 of 131072")), "{:?}", config.notes);
+    assert!((config.rope.magnitude() - (1.0 + 32f64.ln() / 4096f64.ln()).sqrt()).abs() < 1e-12);
+    let message = read("longrope-short", 5).unwrap_err().to_string();
+    assert!(
+        message.contains("rope_scaling.short_factor") && message.contains("found 5 divisors, expected 6"),
+        "{message}"
+    );
+}
+
+#[test]
+fn smollm3_names_the_layers_without_positions() {
+    let read = |name: &str, changes: Value| smollm3::config(&open_as(name, "SmolLM3ForCausalLM", changes));
+    let layers = |value: Value| json!({ "num_hidden_layers": 4, "no_rope_layers": value });
+    assert_eq!(read("smollm3", layers(json!(null))).unwrap().rotated, [true, true, true, false]);
+    assert_eq!(read("smollm3-listed", layers(json!([0, 1, 1, 1]))).unwrap().rotated, [false, true, true, true]);
+    let message = read("smollm3-count", layers(json!([0, 1]))).unwrap_err().to_string();
+    assert!(message.contains("`no_rope_layers`: found 2 entries, expected 4"), "{message}");
 }
 
 #[test]
@@ -196,7 +339,7 @@ fn rope_parameters_of_newer_files_mean_the_same() {
     newer["rope_theta"] = json!(5e5);
     let rope = |name: &str, changes: Value| {
         let checkpoint = open(name, &changes, &[(EMBEDDING, &[100, 64], 0.5), (HEAD, &[100, 64], 0.5)]);
-        LlamaConfig::from_checkpoint(&checkpoint).unwrap().rope
+        llama::config(&checkpoint).unwrap().rope
     };
     let older = rope("older", json!({ "rope_scaling": scaling, "rope_theta": 5e5 }));
     assert_eq!(rope("newer", json!({ "rope_parameters": newer })), older);

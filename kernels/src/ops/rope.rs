@@ -14,10 +14,14 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// Cosines and sines for every position of a context, computed in double precision.
+/// Cosines and sines of positions from 0 on, computed in double precision. A row is a function of its position alone, so
+/// a table may grow.
 #[derive(Clone, Debug)]
 pub struct RopeTable {
-    pairs: usize,
+    /// Radians a position, one a pair.
+    frequencies: Vec<f64>,
+    /// Factor of every cosine and sine.
+    magnitude: f64,
     /// `[positions][pairs cosines, pairs sines]`
     values: Vec<f32>,
 }
@@ -32,27 +36,36 @@ impl RopeTable {
     /// A table from radians a position for each pair; scaled contexts change these. `magnitude` multiplies every
     /// cosine and sine (1 but for YaRN).
     pub fn from_frequencies(frequencies: &[f64], positions: usize, magnitude: f64) -> Self {
-        let mut values = Vec::with_capacity(positions * frequencies.len() * 2);
-        for position in 0..positions {
+        let mut table = Self { frequencies: frequencies.to_vec(), magnitude, values: Vec::new() };
+        table.extend(positions);
+        table
+    }
+
+    /// Adds the rows up to `positions` that are not there yet.
+    pub fn extend(&mut self, positions: usize) {
+        let Self { frequencies, magnitude, values } = self;
+        let begin = values.len().checked_div(2 * frequencies.len()).unwrap_or(0);
+        values.reserve(positions.saturating_sub(begin) * frequencies.len() * 2);
+        for position in begin..positions {
             let angle = |frequency: &f64| position as f64 * frequency;
-            values.extend(frequencies.iter().map(|frequency| (angle(frequency).cos() * magnitude) as f32));
-            values.extend(frequencies.iter().map(|frequency| (angle(frequency).sin() * magnitude) as f32));
+            values.extend(frequencies.iter().map(|frequency| (angle(frequency).cos() * *magnitude) as f32));
+            values.extend(frequencies.iter().map(|frequency| (angle(frequency).sin() * *magnitude) as f32));
         }
-        Self { pairs: frequencies.len(), values }
     }
 
     /// Pairs rotated in each head; elements from `2 · pairs` on are left as they are.
     pub fn pairs(&self) -> usize {
-        self.pairs
+        self.frequencies.len()
     }
 
     /// Positions in the table.
     pub fn positions(&self) -> usize {
-        self.values.len().checked_div(2 * self.pairs).unwrap_or(0)
+        self.values.len().checked_div(2 * self.pairs()).unwrap_or(0)
     }
 
     pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
-        self.values[position * 2 * self.pairs..][..2 * self.pairs].split_at(self.pairs)
+        let pairs = self.pairs();
+        self.values[position * 2 * pairs..][..2 * pairs].split_at(pairs)
     }
 }
 
@@ -93,4 +106,19 @@ pub fn rope(
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_grew_is_one_made_whole() {
+        let whole = RopeTable::new(6, 40, 1e4);
+        let mut grown = RopeTable::new(6, 0, 1e4);
+        for positions in [0, 7, 3, 40] {
+            grown.extend(positions);
+        }
+        assert_eq!((grown.positions(), grown.values), (40, whole.values));
+    }
 }

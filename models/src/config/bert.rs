@@ -12,8 +12,10 @@ pub struct BertConfig {
     pub heads: usize,
     pub feed_forward: usize,
     pub vocab: usize,
-    /// Rows of the position table.
+    /// Tokens of a text at most.
     pub context: usize,
+    /// The row of the position table that a text's first token takes; the table has `first_position + context` rows.
+    pub first_position: usize,
     /// Rows of the token-type table; the first is used.
     pub token_types: usize,
     pub layer_norm_epsilon: f32,
@@ -62,6 +64,7 @@ impl BertConfig {
             feed_forward: dimension("intermediate_size", MAX_WIDTH)?,
             vocab: dimension("vocab_size", MAX_VOCAB)?,
             context: dimension("max_position_embeddings", MAX_CONTEXT)?,
+            first_position: 0,
             token_types: within(
                 path,
                 "type_vocab_size",

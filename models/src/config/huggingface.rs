@@ -23,6 +23,12 @@ impl<'a> HuggingFace<'a> {
         nested.or_else(|| self.config.get(key).filter(|value| !value.is_null()))
     }
 
+    /// Whether a key is there and `null`, which some families tell apart from an absent one.
+    pub fn says_null(&self, key: &str) -> bool {
+        let nested = self.config.get("text_config").and_then(|nested| nested.get(key));
+        nested.or_else(|| self.config.get(key)).is_some_and(Value::is_null)
+    }
+
     /// An optional key.
     ///
     /// # Errors
@@ -51,7 +57,7 @@ impl<'a> HuggingFace<'a> {
         }))
     }
 
-    pub(super) fn typed<T: DeserializeOwned>(&self, key: &str, value: &Value) -> Result<T> {
+    pub(crate) fn typed<T: DeserializeOwned>(&self, key: &str, value: &Value) -> Result<T> {
         serde_json::from_value(value.clone())
             .map_err(|error| problem(self.path, key, format!("{error}, found {value}")))
     }

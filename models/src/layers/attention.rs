@@ -5,22 +5,71 @@ use lifelong_kernels::ops::kv;
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::{Device, KvCache};
 
-use super::linear::{self, Linear};
+use super::linear::{self, Bias, Linear};
+use super::norm::RmsNorm;
 use super::rope::Rotary;
 use crate::architecture::{Batch, Scratch};
+use crate::config::DecoderConfig;
 use crate::error::Result;
+use crate::names::Names;
+use crate::weights::Weights;
 
-/// The four projections and the shape between them.
+/// The four projections, the shape between them, and norms of every query and key head where a model has them.
 pub(crate) struct Attention {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
     pub output: Linear,
+    pub head_norms: Option<HeadNorms>,
     pub shape: AttentionShape,
 }
 
+/// Root mean square norms over the elements of a head (Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion
+/// Parameters", §2, there with another norm).
+pub(crate) struct HeadNorms {
+    query: RmsNorm,
+    key: RmsNorm,
+}
+
 impl Attention {
-    /// Causal attention of a packed step, with grouped heads and rotated positions. Reads `scratch.normed`
+    /// The attention of one layer of a decoder.
+    pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
+        let DecoderConfig { hidden, heads, kv_heads, head_dim, norm, biases, .. } = *config;
+        let name = |part: &str| names.layer(layer, part);
+        let qkv = Bias::from(biases.qkv);
+        let head_norms = match config.head_norms {
+            true => Some(HeadNorms {
+                query: RmsNorm::load(weights, &name(names.query_norm), head_dim, norm)?,
+                key: RmsNorm::load(weights, &name(names.key_norm), head_dim, norm)?,
+            }),
+            false => None,
+        };
+        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let [query, key, value] = match config.fused {
+            true => Linear::load_split(weights, &name(names.qkv), [q_width, kv_width, kv_width], hidden)?,
+            false => [
+                Linear::load(weights, &name(names.query), q_width, hidden, qkv)?,
+                Linear::load(weights, &name(names.key), kv_width, hidden, qkv)?,
+                Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?,
+            ],
+        };
+        Ok(Attention {
+            query,
+            key,
+            value,
+            output: Linear::load(weights, &name(names.output), hidden, q_width, Bias::from(biases.output))?,
+            head_norms,
+            shape: AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                scale: config.score_scale,
+                window: config.windows[layer],
+            },
+        })
+    }
+
+    /// Causal attention of a packed step, with grouped heads and, given angles, rotated positions. Reads `scratch.normed`
     /// `[T, H]`, leaves the output in `scratch.projected`.
     pub fn causal(
         &self,
@@ -28,7 +77,7 @@ impl Attention {
         batch: &Batch,
         cache: &mut KvCache,
         layer: usize,
-        rotary: &Rotary,
+        rotary: Option<&Rotary>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
@@ -39,8 +88,14 @@ impl Attention {
         let v = scratch.value.take(rows * kv_heads * head_dim);
         let attended = scratch.attended.take(rows * heads * head_dim);
         self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
-        rotary.forward(device, q, batch.positions, heads)?;
-        rotary.forward(device, k, batch.positions, kv_heads)?;
+        if let Some(norms) = &self.head_norms {
+            norms.query.forward_in_place(device, q)?;
+            norms.key.forward_in_place(device, k)?;
+        }
+        if let Some(rotary) = rotary {
+            rotary.forward(device, q, batch.positions, heads)?;
+            rotary.forward(device, k, batch.positions, kv_heads)?;
+        }
         kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
         attention::paged(device, attended, q, cache, layer, batch.segments, batch.tables, self.shape)?;
         self.output.forward(device, scratch.projected.take(x.len()), attended)

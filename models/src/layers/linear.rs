@@ -35,6 +35,12 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
+    /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases.
+    pub fn load_split<const N: usize>(weights: &mut Weights, name: &str, n: [usize; N], k: usize) -> Result<[Self; N]> {
+        let parts = weights.split(&format!("{name}.weight"), n, k)?;
+        Ok(parts.map(|weight| Linear { weight, bias: None }))
+    }
+
     /// Output features n.
     pub fn outputs(&self) -> usize {
         self.weight.rows()

@@ -4,19 +4,37 @@ use lifelong_kernels::Device;
 use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::matmul::Precision;
 
-use super::linear::{self, Linear};
+use super::linear::{self, Bias, Linear};
 use crate::architecture::Scratch;
-use crate::config::Gelu;
+use crate::config::{DecoderConfig, Gate, Gelu};
 use crate::error::Result;
+use crate::names::Names;
+use crate::weights::Weights;
 
-/// `down(silu(gate(x)) · up(x))` (Shazeer 2020, "GLU Variants Improve Transformer", §2, SwiGLU).
+/// `down(f(gate(x)) · up(x))` (Shazeer 2020, "GLU Variants Improve Transformer", §2, SwiGLU and GEGLU).
 pub(crate) struct GatedMlp {
-    pub gate: Linear,
-    pub up: Linear,
-    pub down: Linear,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+    function: Gate,
 }
 
 impl GatedMlp {
+    pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
+        let DecoderConfig { hidden, feed_forward, gate: function, .. } = *config;
+        let bias = Bias::from(config.biases.mlp);
+        let name = |part: &str| names.layer(layer, part);
+        let [gate, up] = match config.fused {
+            true => Linear::load_split(weights, &name(names.gate_up), [feed_forward; 2], hidden)?,
+            false => [
+                Linear::load(weights, &name(names.gate), feed_forward, hidden, bias)?,
+                Linear::load(weights, &name(names.up), feed_forward, hidden, bias)?,
+            ],
+        };
+        let down = Linear::load(weights, &name(names.down), hidden, feed_forward, bias)?;
+        Ok(GatedMlp { gate, up, down, function })
+    }
+
     /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
     pub fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
         let x = scratch.normed.take(rows * self.down.outputs());
@@ -24,7 +42,10 @@ impl GatedMlp {
         let up = scratch.up.take(rows * self.up.outputs());
         let activated = scratch.attended.take(rows * self.up.outputs());
         linear::forward_each(device, [(&mut *gate, &self.gate), (&mut *up, &self.up)], x, Precision::Bits8)?;
-        activation::swiglu(device, activated, gate, up)?;
+        match self.function {
+            Gate::Silu => activation::swiglu(device, activated, gate, up)?,
+            Gate::GeluTanh => activation::geglu_tanh(device, activated, gate, up)?,
+        }
         self.down.forward(device, scratch.projected.take(x.len()), activated)
     }
 }

@@ -3,6 +3,7 @@
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::norm;
 
+use crate::config::Norm;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -13,8 +14,16 @@ pub(crate) struct RmsNorm {
 }
 
 impl RmsNorm {
-    pub fn load(weights: &mut Weights, name: &str, hidden: usize, epsilon: f32) -> Result<Self> {
-        Ok(RmsNorm { weight: weights.vector(&format!("{name}.weight"), hidden)?, epsilon })
+    /// Takes `{name}.weight` `[width]`.
+    pub fn load(weights: &mut Weights, name: &str, width: usize, norm: Norm) -> Result<Self> {
+        let mut weight = weights.vector(&format!("{name}.weight"), width)?;
+        weight.iter_mut().for_each(|weight| *weight += norm.offset);
+        Ok(RmsNorm { weight, epsilon: norm.epsilon })
+    }
+
+    /// `x = norm(x)` for rows of the weights' width.
+    pub fn forward_in_place(&self, device: &Device, x: &mut [f32]) -> Result<()> {
+        Ok(norm::rms_norm_in_place(device, x, &self.weight, self.epsilon)?)
     }
 
     /// `out = norm(x)`

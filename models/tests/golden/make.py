@@ -16,21 +16,21 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).parent
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 
 
-def seeded(model, seed):
-    """Weights of a size that keeps logits around 1; norms near 1."""
+def seeded(model, seed, norm_centre=1):
+    """Weights of a size that keeps logits around 1; norms near 1, or near 0 where the model adds 1 itself."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         drawn = torch.randn(weight.shape, generator=generator)
         norm = "norm" in name.lower() and name.endswith("weight")
         scale = 0.1 if weight.dim() == 1 else 1.5 / weight.shape[-1] ** 0.5
-        weight.data = ((1 + 0.1 * drawn) if norm else scale * drawn).bfloat16().half().float()
+        weight.data = ((norm_centre + 0.1 * drawn) if norm else scale * drawn).bfloat16().half().float()
     return model.eval()
 
 
@@ -43,9 +43,10 @@ def rounded(tensor):
     return [float(f"{x:.9g}") for x in tensor.flatten().tolist()]
 
 
-def logits(model, tokens):
+def logits(model, tokens, positions=None):
     with torch.no_grad():
-        return rounded(model(torch.tensor([tokens])).logits[0])
+        all_rows = model(torch.tensor([tokens])).logits[0]
+        return rounded(all_rows if positions is None else all_rows[positions])
 
 
 def round_inputs(model):
@@ -92,15 +93,20 @@ GGUF_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+}
+GEMMA3_GGUF_NAMES = {
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
-def gguf_name(name):
+def gguf_name(name, names):
     base, suffix = name.rsplit(".", 1)
-    if base in GGUF_NAMES:
-        return f"{GGUF_NAMES[base]}.{suffix}"
+    if base in names:
+        return f"{names[base]}.{suffix}"
     layer, part = base.removeprefix("model.layers.").split(".", 1)
-    return f"blk.{layer}.{GGUF_NAMES[part]}.{suffix}"
+    return f"blk.{layer}.{names[part]}.{suffix}"
 
 
 def interleaved(weight, heads):
@@ -117,9 +123,9 @@ def divisors(config):
     return (1 / ((1 - kept) / scaling["factor"] + kept)).astype(np.float32)
 
 
-def save_gguf(model, path, config, kind):
+def save_gguf(model, path, config, kind, architecture="llama", extra=lambda writer: None):
     """Writes one GGUF file; returns the model with the weights as the file holds them."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -127,22 +133,25 @@ def save_gguf(model, path, config, kind):
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_rope_dimension_count(config["head_dim"])
+    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tensor("rope_freqs.weight", divisors(config))
+    extra(writer)
+    names = GGUF_NAMES | (GEMMA3_GGUF_NAMES if architecture == "gemma3" else {})
     stored = {}
     for name, weight in model.state_dict().items():
-        if name == "lm_head.weight":
+        if name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
         values = weight.numpy()
         heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
+        heads = heads if architecture in ["llama", "smollm3"] else None
         permuted = interleaved(values, heads) if heads else values
         if values.ndim == 1:
-            writer.add_tensor(gguf_name(name), permuted)
+            writer.add_tensor(gguf_name(name, names), permuted + (architecture == "gemma3"))
             continue
         data = gguf.quants.quantize(permuted, kind)
-        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        writer.add_tensor(gguf_name(name, names), data, raw_dtype=kind)
         back = gguf.quants.dequantize(data, kind)
         if heads:
             back = back.reshape(heads, -1, 2, back.shape[1]).swapaxes(1, 2).reshape(back.shape)
@@ -172,6 +181,168 @@ def llama(name, seed, length, dtype, shards, **changes):
     return build, config, prompt
 
 
+# Tokens of a long prompt, and the positions whose logits are kept: the ends, and both sides of the windows and block
+# borders below.
+LONG = 600
+KEPT = [0, 1, 6, 15, 16, 19, 20, 21, 23, 24, 25, 63, 159, 160, 161, 255, 256, 299, 300, 301, 407, 511, 512, 598, 599]
+
+
+def long_prompt(name, build, config, dtype, seed):
+    """Safetensors of a model, and some logits of one long prompt."""
+    prompt = tokens(LONG, config["vocab_size"], seed)
+    save(build(), HERE / name, config, dtype, 1)
+    write(HERE / name / "expected.json", {"tokens": prompt, "positions": KEPT, "logits": logits(build(), prompt, KEPT)})
+
+
+def long_prompt_gguf(name, build, config, kind, architecture, extra):
+    """The same from a GGUF file."""
+    shutil.rmtree(HERE / name, ignore_errors=True)
+    (HERE / name).mkdir()
+    stored = save_gguf(build(), HERE / name / "model.gguf", config, kind, architecture, extra)
+    if kind == gguf.GGMLQuantizationType.Q8_0:
+        round_inputs(stored)
+    prompt = tokens(LONG, config["vocab_size"], 7)
+    write(HERE / name / "expected.json", {"tokens": prompt, "positions": KEPT, "logits": logits(stored, prompt, KEPT)})
+
+
+SHARED = {"hidden_act": "silu", "rms_norm_eps": 1e-06, "vocab_size": 40, "max_position_embeddings": 640}
+
+
+def mistral():
+    """A window longer than a split of the attention kernel, in every layer."""
+    config = SHARED | {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 48, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "rope_theta": 10000.0,
+        "sliding_window": 300, "tie_word_embeddings": False,
+    }
+    build = lambda: seeded(transformers.MistralForCausalLM(transformers.MistralConfig(**config)), 20)
+    long_prompt("mistral-window", build, config, torch.bfloat16, 20)
+
+
+def qwen2():
+    """Angles scaled by YaRN and read past the original length; a window from the second layer on; the same without in GGUF."""
+    config = SHARED | {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 48, "intermediate_size": 64,
+        "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1, "rope_theta": 10000.0,
+        "max_position_embeddings": 160, "tie_word_embeddings": False,
+        "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 160},
+    }
+    build = lambda changes={}: seeded(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**config | changes)), 21)
+    long_prompt("qwen2-yarn-window", build, config, torch.float16, 21)
+
+    def keys(writer):
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(160)
+
+    full = {"use_sliding_window": False}
+    stated = config | {"max_position_embeddings": 640}
+    long_prompt_gguf("qwen2-gguf-f16", lambda: build(full), stated, gguf.GGMLQuantizationType.F16, "qwen2", keys)
+
+
+def qwen3():
+    """Heads of another size than hidden / heads, normalised, a shared output projection."""
+    config = SHARED | {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 40, "intermediate_size": 56,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "rope_theta": 1000000.0,
+        "attention_bias": False, "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+    }
+    build = lambda: seeded(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)), 22)
+    long_prompt("qwen3", build, config, torch.bfloat16, 22)
+
+    def keys(writer):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+
+    long_prompt_gguf("qwen3-gguf-f16", build, config, gguf.GGMLQuantizationType.F16, "qwen3", keys)
+
+
+def gemma3():
+    """Every third layer sees everything, with divided angles; a divisor of scores that is not the head size."""
+    config = {
+        "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh",
+        "rms_norm_eps": 1e-06, "vocab_size": 40, "max_position_embeddings": 640, "hidden_size": 40, "intermediate_size": 64,
+        "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+        "query_pre_attn_scalar": 24, "sliding_window": 20, "sliding_window_pattern": 3, "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "attn_logit_softcapping": None, "final_logit_softcapping": None, "tie_word_embeddings": True,
+    }
+
+    def build(changes={}, dtype=torch.float32):
+        model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**config | changes))
+        # The root of the hidden size, rounded as a model in half precision rounds it.
+        embedding = model.model.embed_tokens
+        embedding.embed_scale = embedding.embed_scale.to(dtype).float()
+        return seeded(model, 23, norm_centre=0)
+
+    long_prompt("gemma3", lambda: build(dtype=torch.bfloat16), config, torch.bfloat16, 23)
+    nested("gemma3-nested", "gemma3", config)
+
+    def keys(writer):
+        writer.add_key_length(16)
+        writer.add_value_length(16)
+        writer.add_sliding_window(20)
+        writer.add_uint32("gemma3.attention.sliding_window_pattern", 3)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(8.0)
+
+    # No key of GGUF holds the divisor: it is the head size.
+    changes = {"hidden_size": 96, "query_pre_attn_scalar": 16}
+    for kind in [gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0]:
+        name = f"gemma3-gguf-{kind.name.lower()}"
+        long_prompt_gguf(name, lambda: build(changes), config | changes, kind, "gemma3", keys)
+
+
+def smollm3():
+    """Layers that are not rotated; every fourth of them in GGUF, which has no key for it."""
+    config = SHARED | {
+        "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1, "rope_theta": 5000000.0,
+        "no_rope_layers": [0, 1, 1, 0], "no_rope_layer_interval": 4, "attention_bias": False, "mlp_bias": False,
+        "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }
+    build = lambda changes={}: seeded(transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(**config | changes)), 24)
+    long_prompt("smollm3", build, config, torch.bfloat16, 24)
+    fourth = {"no_rope_layers": [1, 1, 1, 0]}
+    long_prompt_gguf("smollm3-gguf-f16", lambda: build(fourth), config, gguf.GGMLQuantizationType.F16, "smollm3", lambda _: None)
+
+
+def phi3():
+    """One matrix for q, k and v, one for gate and up; three quarters of a head rotated by LongRoPE's angles; a window."""
+    factors = [1.0, 1.1, 1.25, 1.5, 2.0, 3.0]
+    config = SHARED | {
+        "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 48, "intermediate_size": 56,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "rope_theta": 10000.0,
+        "max_position_embeddings": 2560, "original_max_position_embeddings": 640, "partial_rotary_factor": 0.75,
+        "rope_scaling": {"type": "longrope", "short_factor": factors, "long_factor": [4 * factor for factor in factors]},
+        "sliding_window": 20, "tie_word_embeddings": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }
+    build = lambda: seeded(transformers.Phi3ForCausalLM(transformers.Phi3Config(**config)), 25)
+    long_prompt("phi3-longrope", build, config, torch.float16, 25)
+
+    def keys(writer):
+        writer.add_sliding_window(20)
+        writer.add_rope_scaling_orig_ctx_len(640)
+        writer.add_rope_scaling_attn_factors((1 + np.log(4) / np.log(640)) ** 0.5)
+        writer.add_tensor("rope_factors_long.weight", 4 * np.array(factors, dtype=np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(factors, dtype=np.float32))
+
+    long_prompt_gguf("phi3-gguf-f16", build, config, gguf.GGMLQuantizationType.F16, "phi3", keys)
+
+
+def nested(name, plain, config):
+    """A multimodal checkpoint around a text model: its keys and tensors one level down, beside a vision part."""
+    tensors = {f"language_model.{name}": tensor for name, tensor in load_file(HERE / plain / "model.safetensors").items()}
+    tensors["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(4)
+    shutil.rmtree(HERE / name, ignore_errors=True)
+    (HERE / name).mkdir()
+    save_file(tensors, HERE / name / "model.safetensors", metadata={"format": "pt"})
+    text = {key: value for key, value in config.items() if key not in ["architectures", "tie_word_embeddings"]}
+    write(HERE / name / "config.json", {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text})
+
+
 def main():
     # Odd head counts, three query heads a group, a head of its own.
     llama("llama-untied", 1, 40, torch.float16, 1, vocab_size=61, hidden_size=72, intermediate_size=100,
@@ -191,11 +362,18 @@ def main():
         folder = HERE / f"llama-gguf-{kind.name.lower()}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        stored = save_gguf(build(), folder / "model.gguf", config, kind)
+        stored = save_gguf(build(), folder / "model.gguf", config, kind, extra=lambda writer: writer.add_tensor("rope_freqs.weight", divisors(config)))
         if kind == gguf.GGMLQuantizationType.Q8_0:
             round_inputs(stored)
         write(folder / "expected.json", {"tokens": prompt, "logits": logits(stored, prompt)})
+    mistral()
+    qwen2()
+    qwen3()
+    gemma3()
+    smollm3()
+    phi3()
     bert()
+    xlm_roberta()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
     write(HERE / "versions.json", versions)
 
@@ -213,6 +391,24 @@ def bert():
     with torch.no_grad():
         hidden = [rounded(model(torch.tensor([text])).last_hidden_state[0]) for text in texts]
     write(HERE / "bert" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+def xlm_roberta():
+    """Positions that start behind the padding token's number, one token type, the prefix of a larger model."""
+    config = {
+        "architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", "vocab_size": 70, "hidden_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "max_position_embeddings": 43,
+        "type_vocab_size": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-05, "pad_token_id": 2, "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    model = seeded(transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(**config)), 26)
+    save(model, HERE / "xlm-roberta", config | {"tie_word_embeddings": True}, torch.float16, 1)
+    write(HERE / "xlm-roberta" / "config.json", config)
+    draw = lambda length: [3 + token % 67 for token in tokens(length, 1000, 10 + length)]
+    texts = [draw(length) for length in [1, 7, 40, 18]]
+    with torch.no_grad():
+        hidden = [rounded(model.roberta(torch.tensor([text])).last_hidden_state[0]) for text in texts]
+    write(HERE / "xlm-roberta" / "expected.json", {"texts": texts, "hidden": hidden})
 
 
 if __name__ == "__main__":

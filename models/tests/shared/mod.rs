@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod decode;
+pub mod greedy;
 
 use std::path::{Path, PathBuf};
 

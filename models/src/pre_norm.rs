@@ -1,0 +1,126 @@
+//! The body that most decoders share: norms before both halves of a layer, grouped heads, a gated feed-forward.
+//!
+//! ```text
+//! token ─ embedding ─┬─ rms norm ─ attention (rope, grouped heads) ─ + ─┬─ rms norm ─ gated mlp ─ + ─ … ─ norm ─ head
+//!                    └──────────────────────────────────────────────────┘└──────────────────────────┘
+//! ```
+//!
+//! Source: Touvron et al. 2023, "LLaMA", §2.2. An architecture of this shape is its [`crate::config::Family`] and the
+//! keys of its own.
+
+use lifelong_kernels::{Device, KvCache};
+
+use crate::architecture::{Batch, Decoder, Geometry, Scratch, check_batch};
+use crate::checkpoint::Checkpoint;
+use crate::config::{DecoderConfig, Family};
+use crate::error::Result;
+use crate::layers::attention::Attention;
+use crate::layers::embedding::Embedding;
+use crate::layers::head::Head;
+use crate::layers::mlp::GatedMlp;
+use crate::layers::norm::RmsNorm;
+use crate::layers::rope::Rotary;
+use crate::names::Names;
+use crate::weights::{self, Weights};
+
+/// A loaded decoder of this shape.
+pub struct PreNorm {
+    geometry: Geometry,
+    notes: Vec<String>,
+    embedding: Embedding,
+    rotary: Rotary,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Head,
+}
+
+struct Layer {
+    rotated: bool,
+    attention_norm: RmsNorm,
+    attention: Attention,
+    mlp_norm: RmsNorm,
+    mlp: GatedMlp,
+}
+
+impl PreNorm {
+    /// Builds the model from a GGUF file or safetensors.
+    ///
+    /// # Errors
+    /// A tensor that is missing, of another shape, of a type without a kernel, or that this body has no use for.
+    pub fn load(family: &Family, config: &DecoderConfig, checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
+        let names = Names::of(checkpoint);
+        let mut weights = Weights::new(checkpoint, config.notes.clone());
+        let embedding = Embedding::load(&mut weights, &names.embedding, config.vocab, config.hidden)?;
+        let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &embedding))?;
+        let norm = RmsNorm::load(&mut weights, &names.norm, config.hidden, config.norm)?;
+        let build = |weights: &mut Weights, layer| Layer::load(weights, &names, layer, config);
+        let layers = weights.layers(device.threads(), config.layers, build)?;
+        weights.finish(weights::is_angles)?;
+        Ok(PreNorm {
+            geometry: weights.geometry(family, config),
+            notes: weights.notes,
+            embedding,
+            rotary: Rotary::new(&config.rope),
+            layers,
+            norm,
+            head,
+        })
+    }
+}
+
+impl Layer {
+    fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
+        let norm = |weights: &mut Weights, part: &str| {
+            RmsNorm::load(weights, &names.layer(layer, part), config.hidden, config.norm)
+        };
+        Ok(Layer {
+            rotated: config.rotated[layer],
+            attention_norm: norm(weights, names.attention_norm)?,
+            attention: Attention::load(weights, names, layer, config)?,
+            mlp_norm: norm(weights, names.mlp_norm)?,
+            mlp: GatedMlp::load(weights, names, layer, config)?,
+        })
+    }
+}
+
+impl Decoder for PreNorm {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn forward(
+        &self,
+        device: &Device,
+        batch: &Batch,
+        cache: &mut KvCache,
+        scratch: &mut Scratch,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        check_batch(batch, &self.geometry)?;
+        let rows = batch.tokens.len();
+        let width = rows * self.geometry.hidden;
+        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
+        first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let rotary = layer.rotated.then_some(&self.rotary);
+            layer.attention.causal(device, batch, cache, index, rotary, scratch)?;
+            add_and_norm(device, &layer.mlp_norm, width, scratch)?;
+            layer.mlp.forward(device, rows, scratch)?;
+            let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
+            add_and_norm(device, next, width, scratch)?;
+        }
+        let Scratch { normed, attended, .. } = scratch;
+        self.head.forward(device, logits, normed.take(width), batch.outputs, attended)
+    }
+}
+
+/// Adds a half layer's output to the residual and leaves the next norm of that in `normed`.
+fn add_and_norm(device: &Device, norm: &RmsNorm, width: usize, scratch: &mut Scratch) -> Result<()> {
+    let Scratch { residual, normed, projected, .. } = scratch;
+    norm.forward_residual(device, residual.take(width), normed.take(width), projected.take(width))
+}
