@@ -110,6 +110,6 @@ mod tests {
         let mut values = Aligned::<f32>::zeroed(1 << 28);
         values[1 << 27] = 1.0;
         let grown = resident_kib().saturating_sub(before);
-        assert!(grown < 256 << 10, "{grown} KiB of {} are resident", values.len() * 4 >> 10);
+        assert!(grown < 256 << 10, "{grown} KiB of {} are resident", values.len() * 4 / 1024);
     }
 }

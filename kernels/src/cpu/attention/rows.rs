@@ -331,8 +331,8 @@ fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
     }
     for slot in slots {
         let mut value = [v.splat(0.0); C];
-        for c in 0..C {
-            value[c] = values.load(v, slot * width + column + c);
+        for (c, value) in value.iter_mut().enumerate() {
+            *value = values.load(v, slot * width + column + c);
         }
         for row in 0..R {
             let weight = v.splat(weights[row][slot]);
