@@ -6,6 +6,7 @@
 //! Which module may import which is written in ARCHITECTURE.md and enforced by `tests/layering.rs`.
 
 pub mod agent;
+pub mod bench;
 pub mod benchmark;
 pub mod cli;
 pub mod config;

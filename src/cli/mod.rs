@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand. stdout carries data, stderr carries everything for people.
 
+mod bench;
 mod embed;
 mod engine_args;
 mod generate;
@@ -32,6 +33,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Turn texts into embedding vectors
     Embed(embed::EmbedArgs),
+    /// Measure tokens per second of this machine on the workloads the engine is built for
+    Bench(bench::BenchArgs),
     /// List, fetch and describe models
     Models(models::ModelsArgs),
     /// List what can be named in a run file
@@ -49,6 +52,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Embed(args) => embed::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
     }

@@ -1,0 +1,166 @@
+//! What is measured, by name, and how much of it.
+
+use std::fmt;
+
+/// One thing to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One prompt of which nothing is cached, and one new token.
+    Prefill { tokens: usize },
+    /// A batch of requests behind [`DEPTH`] cached tokens: every step is one token a row.
+    Decode { batch: usize, prompts: Prompts },
+    /// Demonstrations × targets × seeds, handed over at once.
+    Matrix { prefix_cache: bool },
+    /// Sentences into vectors, in one call.
+    Embed { sentences: usize },
+}
+
+/// Whether the rows of a batch have their prefix in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompts {
+    Own,
+    Shared,
+}
+
+/// Cached tokens before a decoded one.
+pub const DEPTH: usize = 512;
+
+/// Everything `lifelong bench` measures, in order.
+pub static WORKLOADS: &[Workload] = &[
+    Workload { name: "prefill-512", kind: Kind::Prefill { tokens: 512 } },
+    Workload { name: "prefill-2048", kind: Kind::Prefill { tokens: 2048 } },
+    Workload { name: "decode-1-own", kind: Kind::Decode { batch: 1, prompts: Prompts::Own } },
+    Workload { name: "decode-1-shared", kind: Kind::Decode { batch: 1, prompts: Prompts::Shared } },
+    Workload { name: "decode-8-own", kind: Kind::Decode { batch: 8, prompts: Prompts::Own } },
+    Workload { name: "decode-8-shared", kind: Kind::Decode { batch: 8, prompts: Prompts::Shared } },
+    Workload { name: "decode-32-own", kind: Kind::Decode { batch: 32, prompts: Prompts::Own } },
+    Workload { name: "decode-32-shared", kind: Kind::Decode { batch: 32, prompts: Prompts::Shared } },
+    Workload { name: "matrix", kind: Kind::Matrix { prefix_cache: true } },
+    Workload { name: "embed-1", kind: Kind::Embed { sentences: 1 } },
+    Workload { name: "embed-32", kind: Kind::Embed { sentences: 32 } },
+    Workload { name: "embed-128", kind: Kind::Embed { sentences: 128 } },
+];
+
+/// What prefix sharing saves, by its absence. Not one of [`WORKLOADS`]: at full size it takes minutes.
+pub const MATRIX_WITHOUT_SHARING: Workload =
+    Workload { name: "matrix-without-sharing", kind: Kind::Matrix { prefix_cache: false } };
+
+/// How much of each workload to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Timed runs after the warm-up.
+    pub runs: usize,
+    pub matrix_runs: usize,
+    /// New tokens a decoding row.
+    pub decode_tokens: usize,
+    pub matrix: MatrixShape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShape {
+    pub demonstrations: usize,
+    pub targets: usize,
+    pub seeds: usize,
+    /// New tokens a completion.
+    pub new_tokens: usize,
+}
+
+impl MatrixShape {
+    pub const DEMONSTRATION_TOKENS: usize = 400;
+    pub const TARGET_TOKENS: usize = 150;
+    pub const SMALL: MatrixShape = MatrixShape { demonstrations: 2, targets: 4, seeds: 5, new_tokens: 16 };
+
+    pub fn completions(self) -> usize {
+        self.demonstrations * self.targets * self.seeds
+    }
+}
+
+impl Scale {
+    pub const FULL: Scale = Scale {
+        runs: 5,
+        matrix_runs: 1,
+        decode_tokens: 64,
+        matrix: MatrixShape { demonstrations: 8, targets: 8, seeds: 5, new_tokens: 48 },
+    };
+    pub const QUICK: Scale = Scale { runs: 2, matrix_runs: 1, decode_tokens: 16, matrix: MatrixShape::SMALL };
+}
+
+impl Workload {
+    /// Its shape in words, at this scale.
+    pub fn about(&self, scale: &Scale) -> String {
+        let Scale { decode_tokens, matrix, .. } = scale;
+        match self.kind {
+            Kind::Prefill { tokens } => format!("one prompt of {tokens} tokens, 1 new token"),
+            Kind::Decode { batch, prompts } => {
+                let kind = if prompts == Prompts::Own { "own" } else { "shared" };
+                format!("batch of {batch} behind {kind} {DEPTH} cached tokens, {decode_tokens} new tokens a row")
+            }
+            Kind::Matrix { .. } => format!(
+                "{} demonstrations ({} tokens) x {} targets ({}) x {} seeds, {} new tokens each",
+                matrix.demonstrations,
+                MatrixShape::DEMONSTRATION_TOKENS,
+                matrix.targets,
+                MatrixShape::TARGET_TOKENS,
+                matrix.seeds,
+                matrix.new_tokens
+            ),
+            Kind::Embed { sentences } => {
+                format!("one call of {sentences} x {} tokens", super::embeddings::SENTENCE_TOKENS)
+            }
+        }
+    }
+}
+
+/// No workload's name holds the word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWorkload {
+    pub found: String,
+    pub known: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownWorkload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "no workload's name contains `{}` (known: {})", self.found, self.known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownWorkload {}
+
+/// The workload of that name alone, else those whose name contains the word; all of them without a word.
+///
+/// # Errors
+/// [`UnknownWorkload`] with every name.
+pub fn chosen(list: &[Workload], word: Option<&str>) -> Result<Vec<Workload>, UnknownWorkload> {
+    let Some(word) = word else { return Ok(list.to_vec()) };
+    if let Some(exact) = list.iter().find(|workload| workload.name == word) {
+        return Ok(vec![*exact]);
+    }
+    let found: Vec<Workload> = list.iter().filter(|workload| workload.name.contains(word)).copied().collect();
+    if found.is_empty() {
+        let known = list.iter().map(|workload| workload.name).collect();
+        return Err(UnknownWorkload { found: word.to_string(), known });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(word: Option<&str>) -> Vec<&'static str> {
+        chosen(WORKLOADS, word).unwrap().iter().map(|workload| workload.name).collect()
+    }
+
+    #[test]
+    fn a_name_chooses_itself_and_a_word_all_that_contain_it() {
+        assert_eq!(names(Some("embed-1")), ["embed-1"]);
+        assert_eq!(names(Some("embed")), ["embed-1", "embed-32", "embed-128"]);
+        assert_eq!(names(None).len(), WORKLOADS.len());
+    }
+}
