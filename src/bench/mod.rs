@@ -17,5 +17,5 @@ pub use embeddings::measure_embeddings;
 pub use measurement::{Measurement, Times, Unit};
 pub use table::{header, line};
 pub use workload::{
-    Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS, Workload, chosen,
+    DEPTH, Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS, Workload, chosen,
 };
