@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench engine                    # all of it
 //! cargo bench --bench engine -- --quick         # fewer tokens and runs
-//! cargo bench --bench engine -- matrix          # workloads whose name contains a word
+//! cargo bench --bench engine -- decode          # the workload so named, or those whose name contains the word
 //! ```
 //!
 //! Threads: `LIFELONG_BENCH_THREADS`, else all cores.
