@@ -21,6 +21,7 @@ const SHAPE: Shape = Shape { context: 2048, ..TINY };
 /// What the cache holds when the requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cache {
+    Off,
     Cold,
     /// All of these requests ran before.
     Warm,
@@ -59,13 +60,8 @@ impl World {
         let requests: Vec<Request> = (0..PROMPTS as u64).map(|seed| request(&mut stream, &prefixes, seed)).collect();
         let strangers = (0..PROMPTS as u64 / 4).map(|seed| request(&mut stream, &prefixes, 5000 + seed)).collect();
         let mut world = World { models, requests, strangers, expected: Vec::new() };
-        world.expected = world.run(Scheduling {
-            max_batch: 1,
-            threads: 1,
-            cache: Cache::Cold,
-            prefill_chunk: 512,
-            strangers: false,
-        });
+        let alone = Scheduling { max_batch: 1, threads: 1, cache: Cache::Off, prefill_chunk: 512, strangers: false };
+        world.expected = world.run(alone);
         world
     }
 
@@ -77,15 +73,27 @@ impl World {
         let options = EngineOptions {
             max_batch: scheduling.max_batch,
             prefill_chunk: scheduling.prefill_chunk,
-            prefix_cache: !self.expected.is_empty(),
+            prefix_cache: scheduling.cache != Cache::Off,
             kv_memory_bytes: Some(blocks * block),
             ..EngineOptions::default()
         };
         let engine = start(model, options);
-        if scheduling.cache != Cache::Cold {
+        if matches!(scheduling.cache, Cache::Warm | Cache::EvictedAndBack) {
             self.pass(&engine, false);
         }
-        self.pass(&engine, scheduling.strangers)
+        let before = engine.stats();
+        let found = self.pass(&engine, scheduling.strangers);
+        let after = engine.stats();
+        let reused = (after.reused_tokens - before.reused_tokens) as f64;
+        let share = reused / (after.prompt_tokens - before.prompt_tokens) as f64;
+        let is_as_named = match scheduling.cache {
+            Cache::Off => reused == 0.0,
+            Cache::Cold => share < 0.5,
+            Cache::Warm => share > 0.9 || scheduling.strangers && share > 0.6,
+            Cache::EvictedAndBack => share < 0.5 && after.evictions > before.evictions,
+        };
+        assert!(is_as_named, "{share} of the prompts reused, {} evictions: {scheduling:?}", after.evictions);
+        found
     }
 
     fn pass(&self, engine: &Engine, strangers: bool) -> Vec<Outcome> {

@@ -12,6 +12,12 @@
 //! AVX2 and AVX-512 code give the same bits. Tensors of `candle` were not taken for this reason: its matmuls pick a
 //! kernel, and so an order of summation, by the number of rows.
 
+/// The version of the arithmetic: raised when the results of a model move, be it by a kernel (`tests/golden.rs` fails then)
+/// or by what a layer asks of one. A run is continued only by the arithmetic that it was begun with.
+///
+/// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
+pub const ARITHMETIC: u32 = 2;
+
 mod cpu;
 mod device;
 mod error;

@@ -1,7 +1,7 @@
 //! The bits themselves: results stored by one version must be met by the next, on every machine.
 //!
-//! A change here changes every stored completion. When it is meant, print the new digests (the failure shows them) and
-//! say in the changelog that results move.
+//! A change here changes every stored completion. When it is meant, print the new digests (the failure shows them), raise
+//! `ARITHMETIC` and say in the changelog that results move.
 
 mod reference;
 

@@ -93,6 +93,27 @@ fn linear_of_quantised_weights_is_exact_for_8_bit_activations() {
     }
 }
 
+/// What rounding to 8 bits leaves over is at most half a step, 128 of the finer units: one more than an 8-bit integer
+/// holds.
+#[test]
+fn linear_of_16_bit_activations_holds_half_steps() {
+    let (n, k) = (17, 64);
+    for (index, format) in [Format::Q4_0, Format::Q4_1, Format::Q8_0].into_iter().enumerate() {
+        let (bytes, read_back) = quantise(format, n, k, &random(45 + index as u64, n * k));
+        let matrix = Matrix::from_bytes(format, n, k, &bytes).unwrap();
+        // Halves between levels, those that go up and those that go down, of both signs.
+        let mut x: Vec<f32> = (0..k).map(|i| (i as f32 - 32.0) + 0.5).collect();
+        x.chunks_exact_mut(32).for_each(|group| group[7] = 127.0);
+        let expected = linear(&x, &read_back, k);
+        for device in devices(1) {
+            let mut out = vec![0.0; n];
+            matmul::linear_each(&device, &mut [(&mut out, &matrix)], &x, Precision::Bits16).unwrap();
+            let error = relative_error(&out, &expected);
+            assert!(error < 3e-4, "{device:?} {format:?}: {error}");
+        }
+    }
+}
+
 /// Any bytes are legal blocks; scales that are not finite are left out by construction of the bytes.
 #[test]
 fn embedding_reads_every_format_as_candle_does() {

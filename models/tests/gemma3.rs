@@ -1,8 +1,8 @@
 //! Real weights: Gemma 3 270M on llama.cpp's own greedy text, judged by a float32 model of the same weights.
 //! `tests/golden/gemma3/make.py` of the repository made the expected values.
 //!
-//! Both engines round activations to 8 bits, and that noise is what sets them apart. So what is asserted is that ours are
-//! as close to float32 as llama.cpp's are, and that tokens differ only where float32 has nearly a tie.
+//! Both engines round activations, and that noise is what sets them apart. So what is asserted is that ours are at least as
+//! close to float32 as llama.cpp's are, and that tokens differ only where float32 has nearly a tie.
 
 mod shared;
 
@@ -14,8 +14,6 @@ use shared::greedy::{Golden, follow};
 
 #[test]
 fn as_close_to_float32_as_llama_cpp() {
-    /// Of means over 480 positions; both distances have the same cause.
-    const AS_CLOSE: f64 = 1.1;
     /// Five times the distance that 8-bit activations cause.
     const NEAR_TIE: f32 = 1.0;
     let Some(path) = shared::weights("gemma-3-270m", "gemma-3-270m-q4_k_m.gguf") else { return };
@@ -38,7 +36,7 @@ fn as_close_to_float32_as_llama_cpp() {
         let (ours, theirs) = outcome.everywhere.means();
         let (equal, count) = (outcome.equal, cases.len());
         println!("{name}: {equal} of {count} equal; mean distance from float32: ours {ours:.4}, llama.cpp {theirs:.4}");
-        assert!(ours <= theirs * AS_CLOSE, "{name}: ours {ours}, llama.cpp {theirs}");
+        assert!(ours <= theirs, "{name}: ours {ours}, llama.cpp {theirs}");
         assert!(equal + 1 >= count, "{name}: {equal} of {count} continuations equal");
     }
     println!("ran in {:.1} s", begun.elapsed().as_secs_f64());

@@ -92,6 +92,18 @@ impl Scale {
 }
 
 impl Workload {
+    /// Tokens that its longest request holds at the end; 0 where no backbone is asked.
+    pub fn context(&self, scale: &Scale) -> usize {
+        match self.kind {
+            Kind::Prefill { tokens } => tokens + 1,
+            Kind::Decode { .. } => DEPTH + 1 + scale.decode_tokens,
+            Kind::Matrix { .. } => {
+                MatrixShape::DEMONSTRATION_TOKENS + MatrixShape::TARGET_TOKENS + scale.matrix.new_tokens
+            }
+            Kind::Embed { .. } => 0,
+        }
+    }
+
     /// Its shape in words, at this scale.
     pub fn about(&self, scale: &Scale) -> String {
         let Scale { decode_tokens, matrix, .. } = scale;

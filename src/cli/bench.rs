@@ -77,10 +77,19 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `None`, with a note, where the embedding model is not on this machine.
+/// `None`, with a note, where the embedding model is not on this machine or the backbone's context is too short.
 fn measure(models: &mut Models, workload: Workload, scale: &Scale) -> anyhow::Result<Option<Measurement>> {
     let Kind::Embed { sentences } = workload.kind else {
-        let measured = measure_completions(models.backbone()?, workload, scale);
+        let backbone = models.backbone()?;
+        let (context, needed) = (backbone.decoder.geometry().context, workload.context(scale));
+        if needed > context {
+            eprintln!(
+                "note: {} left out: it needs a context of {needed} tokens, the model has {context}",
+                workload.name
+            );
+            return Ok(None);
+        }
+        let measured = measure_completions(backbone, workload, scale);
         return Ok(Some(measured.with_context(|| format!("workload `{}`", workload.name))?));
     };
     let Some(embedder) = models.embedder()? else {

@@ -76,7 +76,7 @@ fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
     let models = resolved.backbones.iter().chain(&resolved.embedder);
     let identity = Identity {
         format: store::FORMAT,
-        code: env!("CARGO_PKG_VERSION").to_string(),
+        code: format!("{}, arithmetic {}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
         models: models

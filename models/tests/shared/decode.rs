@@ -5,6 +5,11 @@ use lifelong_models::architecture::{Batch, Decoder, Scratch};
 
 /// Logits `[tokens, V]` of one request, computed in steps of `chunk` tokens.
 pub fn logits(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    logits_from(model, device, tokens, chunk, 0)
+}
+
+/// As [`logits`], of the tokens from position `first` on.
+pub fn logits_from(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: usize, first: usize) -> Vec<f32> {
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
     let mut cache = KvCache::new(device, model.geometry().kv(blocks)).unwrap();
     // Blocks out of order: only the table knows where a token stands.
@@ -13,7 +18,7 @@ pub fn logits(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: usize
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
         let positions: Vec<u32> = (start as u32..end as u32).collect();
-        let outputs: Vec<usize> = (0..end - start).collect();
+        let outputs: Vec<usize> = (first.max(start)..end).map(|position| position - start).collect();
         let segment = Segment { query_start: 0, query_len: end - start, context_len: start, table: 0..blocks };
         let batch = Batch {
             tokens: &tokens[start..end],

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
-use lifelong_models::architecture::{Batch, Decoder, Scratch};
+use lifelong_kernels::Device;
+use lifelong_models::architecture::Decoder;
 use serde::Deserialize;
 
-use super::decode::argmax;
+use super::decode::{argmax, logits_from};
 
 /// Prompt rows in a step: attention reads a long prompt in pieces.
 const CHUNK: usize = 512;
@@ -121,24 +121,6 @@ pub fn follow<'a>(
 fn forced(model: &dyn Decoder, device: &Device, case: &Case) -> Vec<Vec<f32>> {
     let given = &case.continuation[..case.continuation.len() - 1];
     let tokens: Vec<u32> = case.prompt.iter().chain(given).copied().collect();
-    let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
-    let mut cache = KvCache::new(device, model.geometry().kv(blocks)).unwrap();
-    let tables: Vec<u32> = (0..blocks as u32).collect();
-    let (mut scratch, mut logits, mut all) = (Scratch::default(), Vec::new(), Vec::new());
-    for start in (0..tokens.len()).step_by(CHUNK) {
-        let end = tokens.len().min(start + CHUNK);
-        let positions: Vec<u32> = (start as u32..end as u32).collect();
-        let outputs: Vec<usize> = (start.max(case.prompt.len() - 1)..end).map(|position| position - start).collect();
-        let segment = Segment { query_start: 0, query_len: end - start, context_len: start, table: 0..blocks };
-        let batch = Batch {
-            tokens: &tokens[start..end],
-            positions: &positions,
-            segments: &[segment],
-            tables: &tables,
-            outputs: &outputs,
-        };
-        model.forward(device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
-        all.extend(logits.chunks_exact(model.geometry().vocab).map(<[f32]>::to_vec));
-    }
-    all
+    let logits = logits_from(model, device, &tokens, CHUNK, case.prompt.len() - 1);
+    logits.chunks_exact(model.geometry().vocab).map(<[f32]>::to_vec).collect()
 }
