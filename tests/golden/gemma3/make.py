@@ -12,23 +12,20 @@ reference, which runs the dequantised weights in transformers on llama.cpp's own
 Where another engine parts from llama.cpp, these say which of the two is closer.
 """
 
-import hashlib
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import gguf
-import llama_cpp
 import numpy as np
 import torch
 import transformers
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import greedy
+
 NEW_TOKENS = 24
-TOP = 20
 CHOSEN = 18
-# Margins that 8-bit activations often turn over; no use in looking further.
-UNDECIDED = 0.3
 
 CANDIDATES = [
     "1 2 3 4 5 6 7 8 9 10 11 12", "1, 2, 3, 4, 5, 6, 7, 8,", "2, 4, 6, 8, 10, 12, 14,", "5, 10, 15, 20, 25, 30,",
@@ -55,50 +52,6 @@ def long_text(sentences):
     """Facts one after another, the first of which is asked for again at the end."""
     facts = [f"{NAMES[i % 8]} number {i} has {THINGS[i % 5]} in room {(7 * i) % 100}." for i in range(sentences)]
     return " ".join(facts) + " Once more from the start: " + " ".join(facts[:2]) + " Ada"
-
-
-class LlamaCpp:
-    """llama.cpp through its C interface, one request at a time."""
-
-    def __init__(self, path):
-        llama_cpp.llama_backend_init()
-        self.silence = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self.silence, None)
-        model = llama_cpp.llama_model_default_params()
-        model.n_gpu_layers = 0
-        # The repacked buffers of this build crash on some processors; they change speed only.
-        model.use_extra_bufts = False
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), model)
-        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
-        self.size = llama_cpp.llama_vocab_n_tokens(self.vocab)
-        context = llama_cpp.llama_context_default_params()
-        context.n_ctx, context.n_batch, context.n_threads, context.n_threads_batch = 5120, 5120, 1, 1
-        self.context = llama_cpp.llama_init_from_model(self.model, context)
-
-    def tokenize(self, text):
-        data = text.encode()
-        ids = (llama_cpp.llama_token * (len(data) + 8))()
-        count = llama_cpp.llama_tokenize(self.vocab, data, len(data), ids, len(ids), True, False)
-        return list(ids[:count])
-
-    def ends(self, token):
-        return llama_cpp.llama_vocab_is_eog(self.vocab, token)
-
-    def step(self, tokens):
-        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
-        assert llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(ids, len(tokens))) == 0
-        return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.size,)).copy()
-
-    def greedy(self, prompt):
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
-        tokens, logits, step = [], [], prompt
-        while len(tokens) < NEW_TOKENS:
-            logits.append(self.step(step))
-            tokens.append(int(logits[-1].argmax()))
-            if self.ends(tokens[-1]):
-                break
-            step = tokens[-1:]
-        return tokens, logits
 
 
 def reference(path):
@@ -136,55 +89,28 @@ def reference(path):
 
 
 @torch.no_grad()
-def smallest_margin(peer, model, prompt):
-    """Between the two largest logits, over the model's own greedy continuation."""
-    ids, past, margins = torch.tensor([prompt]), None, []
-    for _ in range(NEW_TOKENS):
-        out = model(ids, past_key_values=past, use_cache=True, logits_to_keep=1)
-        past, top = out.past_key_values, out.logits[0, -1].topk(2)
-        margins.append(float(top.values[0] - top.values[1]))
-        ids = top.indices[:1][None]
-        if peer.ends(int(ids)) or margins[-1] < UNDECIDED:
-            break
-    # A continuation that ends at once says little.
-    return min(margins) if len(margins) >= 8 else -1.0
-
-
-def digits(value):
-    return round(float(value), 4)
-
-
-@torch.no_grad()
 def record(peer, model, text, prompt):
-    continuation, peer_logits = peer.greedy(prompt)
+    continuation, peer_logits = peer.greedy(prompt, NEW_TOKENS)
     ids = torch.tensor([prompt + continuation[:-1]])
     exact = model(ids, logits_to_keep=len(continuation)).logits[0].numpy()
-    steps = []
-    for ours, theirs in zip(exact, peer_logits, strict=True):
-        top = np.argsort(-ours, kind="stable")[:TOP]
-        steps.append({"ids": top.tolist(), "reference": [digits(ours[i]) for i in top],
-                      "llama_cpp": [digits(theirs[i]) for i in top]})
+    steps = greedy.steps(exact, peer_logits)
     same = sum(step["ids"][0] == token for step, token in zip(steps, continuation))
-    distance = np.mean([np.sqrt(np.mean((np.array(s["reference"]) - s["llama_cpp"]) ** 2)) for s in steps])
-    print(f"{text[:40]!r}: {len(prompt)} + {len(continuation)} tokens, reference agrees on {same}, distance {distance:.4f}", flush=True)
+    print(f"{text[:40]!r}: {len(prompt)} + {len(continuation)} tokens, reference agrees on {same}", flush=True)
     return {"text": text, "prompt": prompt, "continuation": continuation, "steps": steps}
 
 
 def main(path):
     torch.set_num_threads(2)
-    peer = LlamaCpp(path)
+    peer = greedy.LlamaCpp(path, 5120)
     model = reference(path)
-    prompts = [(text, peer.tokenize(text)) for text in CANDIDATES]
-    margins = [smallest_margin(peer, model, prompt) for _, prompt in prompts]
-    chosen = sorted(sorted(range(len(prompts)), key=lambda i: -margins[i])[:CHOSEN])
+    prompts = [(text, peer.tokenize(text, begin=True)) for text in CANDIDATES]
+    margins = [greedy.smallest_margin(peer, model, prompt, NEW_TOKENS) for _, prompt in prompts]
+    chosen = sorted(greedy.widest(margins, CHOSEN, range(len(prompts))))
     print("margins", [round(margins[i], 2) for i in chosen], flush=True)
-    long = [(text, peer.tokenize(text)) for text in [long_text(50), long_text(270)]]
-    made = {
-        "weights_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
-        "made_with": {name: version(name) for name in ["llama_cpp_python", "torch", "transformers", "gguf"]},
-        "cases": [record(peer, model, text, prompt) for text, prompt in [prompts[i] for i in chosen] + long],
-    }
-    Path(__file__).with_name("greedy.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
+    long = [(text, peer.tokenize(text, begin=True)) for text in [long_text(50), long_text(270)]]
+    cases = [record(peer, model, text, prompt) for text, prompt in [prompts[i] for i in chosen] + long]
+    text = json.dumps(greedy.made_with(path) | {"cases": cases}, separators=(",", ":"))
+    Path(__file__).with_name("greedy.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ nothing; every token but a window's first is predicted. Kept for each window: th
 position: the 20 largest float32 logits and llama.cpp's logits of the same ids.
 """
 
-import importlib.util
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import llama_cpp
@@ -20,9 +18,9 @@ import torch
 HERE = Path(__file__).parent
 WINDOWS, WINDOW, EVERY = 20, 1024, 64
 
-spec = importlib.util.spec_from_file_location("smollm2", HERE.parent / "smollm2" / "make.py")
-smollm2 = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(smollm2)
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "smollm2")]
+import greedy
+from make import reference
 
 
 def nats(logits, targets):
@@ -35,7 +33,7 @@ def nats(logits, targets):
 
 def peer_logits(peer, tokens):
     """All logits of one window, read in one batch of the default size."""
-    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(peer.context), True)
+    peer.clear()
     rows = []
     for start in range(0, len(tokens), 512):
         part = tokens[start : start + 512]
@@ -54,9 +52,9 @@ def peer_logits(peer, tokens):
 
 def main(path):
     torch.set_num_threads(2)
-    peer = smollm2.LlamaCpp(path)
-    model, _ = smollm2.reference(path)
-    tokens = peer.tokenize((HERE / "text.txt").read_text(), False)[: WINDOWS * WINDOW]
+    peer = greedy.LlamaCpp(path, WINDOW)
+    model, _ = reference(path)
+    tokens = peer.tokenize((HERE / "text.txt").read_text())[: WINDOWS * WINDOW]
     assert len(tokens) == WINDOWS * WINDOW, len(tokens)
     windows = []
     for start in range(0, len(tokens), WINDOW):
@@ -64,17 +62,13 @@ def main(path):
         with torch.no_grad():
             exact = model(torch.tensor([window])).logits[0].numpy()
         theirs = peer_logits(peer, window)
-        steps = []
-        for position in range(EVERY - 1, WINDOW, EVERY):
-            top = np.argsort(-exact[position], kind="stable")[: smollm2.TOP]
-            values = lambda logits: [smollm2.digits(logits[position][i]) for i in top]
-            steps.append({"position": position, "ids": top.tolist(), "reference": values(exact), "llama_cpp": values(theirs)})
+        kept = range(EVERY - 1, WINDOW, EVERY)
+        steps = [{"position": position} | greedy.step(exact[position], theirs[position]) for position in kept]
         targets = window[1:]
         sums = {"reference": nats(exact[:-1], targets), "llama_cpp": nats(theirs[:-1], targets)}
         print(start // WINDOW, {name: round(float(np.exp(value / len(targets))), 4) for name, value in sums.items()}, flush=True)
         windows.append({"tokens": window, "nats": sums, "steps": steps})
-    made_with = {name: version(name) for name in ["llama_cpp_python", "torch", "transformers", "gguf"]}
-    made = {"made_with": made_with, "windows": windows}
+    made = greedy.made_with(path) | {"windows": windows}
     (HERE / "smollm2.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
 
 

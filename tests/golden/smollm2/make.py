@@ -15,23 +15,20 @@ runs the dequantised weights in transformers on llama.cpp's own path, and llama.
 engine parts from llama.cpp, these say which of the two is closer.
 """
 
-import hashlib
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import gguf
 import jinja2
-import llama_cpp
 import numpy as np
 import torch
 import transformers
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import greedy
+
 NEW_TOKENS = 32
-TOP = 20
-# Margins that 8-bit activations often turn over; no use in looking further.
-UNDECIDED = 0.3
 
 RAW = [
     "The capital of France is",
@@ -85,47 +82,6 @@ DECIDED_CHAT = [
 ]
 
 
-class LlamaCpp:
-    """llama.cpp through its C interface, one request at a time."""
-
-    def __init__(self, path):
-        llama_cpp.llama_backend_init()
-        self.silence = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self.silence, None)
-        model = llama_cpp.llama_model_default_params()
-        model.n_gpu_layers = 0
-        # The repacked buffers of this build crash on some processors; they change speed only.
-        model.use_extra_bufts = False
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), model)
-        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
-        self.size = llama_cpp.llama_vocab_n_tokens(self.vocab)
-        context = llama_cpp.llama_context_default_params()
-        context.n_ctx, context.n_threads, context.n_threads_batch = 1024, 1, 1
-        self.context = llama_cpp.llama_init_from_model(self.model, context)
-
-    def tokenize(self, text, specials):
-        data = text.encode()
-        ids = (llama_cpp.llama_token * (len(data) + 8))()
-        count = llama_cpp.llama_tokenize(self.vocab, data, len(data), ids, len(ids), False, specials)
-        return list(ids[:count])
-
-    def step(self, tokens):
-        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
-        assert llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(ids, len(tokens))) == 0
-        return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.size,)).copy()
-
-    def greedy(self, prompt):
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
-        tokens, logits, step = [], [], prompt
-        while len(tokens) < NEW_TOKENS:
-            logits.append(self.step(step))
-            tokens.append(int(logits[-1].argmax()))
-            if llama_cpp.llama_vocab_is_eog(self.vocab, tokens[-1]):
-                break
-            step = tokens[-1:]
-        return tokens, logits
-
-
 def reference(path):
     """transformers in float32 on the dequantised weights of a llama-architecture GGUF file, and its chat template."""
     reader = gguf.GGUFReader(path)
@@ -162,35 +118,16 @@ def render(template, text):
     return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
 
 
-def digits(value):
-    return round(float(value), 4)
-
-
 def prompts_of(peer, template, raw, chat):
     """(text, is chat, token ids)"""
-    asked = [(text, False, peer.tokenize(text, False)) for text in raw]
-    return asked + [(text, True, peer.tokenize(render(template, text), True)) for text in chat]
+    asked = [(text, False, peer.tokenize(text)) for text in raw]
+    return asked + [(text, True, peer.tokenize(render(template, text), specials=True)) for text in chat]
 
 
-@torch.no_grad()
-def smallest_margin(model, prompt, ends):
-    """Between the two largest logits, over the model's own greedy continuation."""
-    ids, past, margins = torch.tensor([prompt]), None, []
-    for _ in range(NEW_TOKENS):
-        out = model(ids, past_key_values=past, use_cache=True)
-        past, top = out.past_key_values, out.logits[0, -1].topk(2)
-        margins.append(float(top.values[0] - top.values[1]))
-        ids = top.indices[:1][None]
-        if int(ids) in ends or margins[-1] < UNDECIDED:
-            break
-    # A continuation that ends at once says little.
-    return min(margins) if len(margins) >= 8 else -1.0
-
-
-def decided(model, prompts, ends):
-    margins = [smallest_margin(model, prompt, ends) for *_, prompt in prompts]
-    best = lambda chat: sorted((i for i, p in enumerate(prompts) if p[1] == chat), key=lambda i: -margins[i])[:10]
-    chosen = sorted(best(False) + best(True))
+def decided(peer, model, prompts):
+    margins = [greedy.smallest_margin(peer, model, prompt, NEW_TOKENS) for *_, prompt in prompts]
+    of = lambda chat: [index for index, prompt in enumerate(prompts) if prompt[1] == chat]
+    chosen = sorted(greedy.widest(margins, 10, of(False)) + greedy.widest(margins, 10, of(True)))
     print("margins", [round(margins[i], 2) for i in chosen])
     return [prompts[i] for i in chosen]
 
@@ -198,14 +135,10 @@ def decided(model, prompts, ends):
 def record(peer, model, prompts):
     cases = []
     for text, chat, prompt in prompts:
-        continuation, peer_logits = peer.greedy(prompt)
+        continuation, peer_logits = peer.greedy(prompt, NEW_TOKENS)
         with torch.no_grad():
             exact = model(torch.tensor([prompt + continuation[:-1]])).logits[0, len(prompt) - 1 :].numpy()
-        steps = []
-        for ours, theirs in zip(exact, peer_logits, strict=True):
-            top = np.argsort(-ours, kind="stable")[:TOP]
-            steps.append({"ids": top.tolist(), "reference": [digits(ours[i]) for i in top],
-                          "llama_cpp": [digits(theirs[i]) for i in top]})
+        steps = greedy.steps(exact, peer_logits)
         same = sum(step["ids"][0] == token for step, token in zip(steps, continuation))
         print(f"{'chat' if chat else 'raw '} {text[:40]!r}: {len(continuation)} tokens, reference agrees on {same}", flush=True)
         cases.append({"text": text, "chat": chat, "prompt": prompt, "continuation": continuation, "steps": steps})
@@ -214,19 +147,14 @@ def record(peer, model, prompts):
 
 def main(path):
     torch.set_num_threads(2)
-    peer = LlamaCpp(path)
+    peer = greedy.LlamaCpp(path, 1024)
     model, template = reference(path)
-    made = {
-        "weights_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
-        "made_with": {name: version(name) for name in ["llama_cpp_python", "torch", "transformers", "gguf"]},
-    }
-    ends = [token for token in range(peer.size) if llama_cpp.llama_vocab_is_eog(peer.vocab, token)]
     sets = {
-        "decided": decided(model, prompts_of(peer, template, DECIDED_RAW, DECIDED_CHAT), ends),
+        "decided": decided(peer, model, prompts_of(peer, template, DECIDED_RAW, DECIDED_CHAT)),
         "open": prompts_of(peer, template, RAW, CHAT),
     }
     for name, prompts in sets.items():
-        text = json.dumps(made | {"cases": record(peer, model, prompts)}, separators=(",", ":"))
+        text = json.dumps(greedy.made_with(path) | {"cases": record(peer, model, prompts)}, separators=(",", ":"))
         Path(__file__).with_name(f"{name}.json").write_text(text + "\n")
 
 
