@@ -2,8 +2,13 @@
 //!
 //! A forward pass runs several hundred operations of some ten microseconds each, so waking threads through the kernel
 //! for every one would cost as much as the work. Workers spin for a short while after each operation and only then go
-//! to sleep. Tasks are numbered and handed out by an atomic counter; nothing is allocated per operation. `rayon` was not
-//! taken: its workers sleep between operations and splitting costs several microseconds.
+//! to sleep. `rayon` was not taken: its workers sleep between operations and splitting costs several microseconds.
+//!
+//! A cache line that two cores write takes hundreds of nanoseconds to change hands, so little is shared: every thread
+//! starts on a run of tasks of its own, counted in a line of its own, and only one that has done its run takes tasks
+//! from the others. The same thread meets the same tasks in every step, which keeps its part of small weights in its
+//! own cache. The caller never waits for a worker that has not begun: when another program has that core, the caller
+//! does the tasks itself.
 //!
 //! Which thread runs which task is not fixed, so a task must compute whole outputs that no other task touches.
 
@@ -11,11 +16,11 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
-/// About 30 µs on a processor whose `pause` takes 50 ns: longer than the gap between two operations of a step, short
+/// About 15 µs on a processor whose `pause` takes 25 ns: longer than the gap between two operations of a step, short
 /// enough that a worker has not used up its time slice when other programs want the processor.
 const SPINS_BEFORE_SLEEP: u32 = 600;
 
@@ -31,15 +36,27 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
-    /// Counts jobs; a worker that sees a new value has a job to run.
-    epoch: AtomicUsize,
-    job: UnsafeCell<Option<Job>>,
-    next: AtomicUsize,
-    /// Workers that have not finished the current job.
-    busy: AtomicUsize,
+    published: Line<Published>,
+    /// The latest job whose tasks are all taken: workers that have not begun it stay out.
+    closed: Line<AtomicU32>,
+    /// One a thread, the caller's last.
+    runs: Vec<Line<Run>>,
+    /// One a worker.
+    states: Vec<Line<State>>,
     panicked: AtomicBool,
     stopping: AtomicBool,
-    asleep: Vec<AtomicBool>,
+}
+
+/// Alone on the cache lines that a processor fetches together.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+/// Jobs are numbered from 1, around the end of `u32`: long before a number comes again everyone has left its job.
+#[derive(Default)]
+struct Published {
+    number: AtomicU32,
+    job: UnsafeCell<Option<Job>>,
 }
 
 #[derive(Clone, Copy)]
@@ -48,8 +65,21 @@ struct Job {
     count: usize,
 }
 
-// SAFETY: `job` is written only by the holder of `owner` while `busy` is zero, and read only by workers that are
-// counted in `busy`; the release on `epoch` and the acquire in the worker order the two.
+/// The next task of a thread's run: the job's number in the high half, tasks taken of the run in the low half. A run that
+/// still holds an older number is untouched in this job.
+#[derive(Default)]
+struct Run(AtomicU64);
+
+#[derive(Default)]
+struct State {
+    /// The last job that the worker began, and the last that it left.
+    begun: AtomicU32,
+    left: AtomicU32,
+    asleep: AtomicBool,
+}
+
+// SAFETY: `job` is written only by the holder of `owner` while no worker is in a job, and read only by workers that are in
+// one (see `Shared::work`); the release on `number` and the acquire in the worker order the two.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is used only during `run`, which keeps its target alive.
 unsafe impl Send for Shared {}
@@ -60,13 +90,12 @@ impl Pool {
     pub(crate) fn new(threads: usize) -> Self {
         let wanted = threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            epoch: AtomicUsize::new(0),
-            job: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
+            published: Line::default(),
+            closed: Line::default(),
+            runs: (0..=wanted).map(|_| Line::default()).collect(),
+            states: (0..wanted).map(|_| Line::default()).collect(),
             panicked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
         });
         let workers: Vec<_> = (0..wanted)
             .map_while(|index| {
@@ -96,44 +125,51 @@ impl Pool {
         let Ok(_owner) = self.owner.try_lock() else {
             return (0..count).for_each(task);
         };
-        self.publish(count, task);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.shared.drain(task, count)));
-        self.wait();
-        if let Err(panic) = outcome {
-            self.shared.panicked.store(false, Ordering::Relaxed);
-            drop(_owner);
-            resume_unwind(panic);
-        }
+        let number = self.publish(count, task);
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(number, self.shared.runs.len() - 1, count, task)));
+        self.close(number);
         let panicked = self.shared.panicked.swap(false, Ordering::Relaxed);
         drop(_owner);
+        if let Err(panic) = outcome {
+            resume_unwind(panic);
+        }
         assert!(!panicked, "a kernel task panicked on a worker thread");
     }
 
-    fn publish(&self, count: usize, task: &Task<'_>) {
-        let shared = &*self.shared;
-        shared.next.store(0, Ordering::Relaxed);
-        shared.busy.store(self.workers.len(), Ordering::Relaxed);
+    fn publish(&self, count: usize, task: &Task<'_>) -> u32 {
+        let Shared { published, states, .. } = &*self.shared;
         // SAFETY: only the lifetime changes; `run` does not return before every worker has left the job.
         let task = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         // SAFETY: we hold `owner` and no worker is in a job, so nothing else touches the cell.
-        unsafe { *shared.job.get() = Some(Job { task, count }) };
-        // Sequentially consistent with the sleeper's store: either it sees this epoch, or we see it asleep.
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
-        for (asleep, thread) in shared.asleep.iter().zip(&self.sleepers) {
-            if asleep.swap(false, Ordering::SeqCst) {
+        unsafe { *published.0.job.get() = Some(Job { task, count }) };
+        // Sequentially consistent with the sleeper's store: either it sees this number, or we see it asleep.
+        let number = published.0.number.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        for (state, thread) in states.iter().zip(&self.sleepers) {
+            if state.0.asleep.load(Ordering::SeqCst) && state.0.asleep.swap(false, Ordering::SeqCst) {
                 thread.unpark();
             }
         }
+        number
     }
 
-    fn wait(&self) {
-        let mut spins = 0u32;
-        while self.shared.busy.load(Ordering::Acquire) > 0 {
-            spins += 1;
-            if spins < SPINS_BEFORE_SLEEP {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
+    /// Keeps out the workers that have not begun, and waits for those that have.
+    fn close(&self, number: u32) {
+        let Shared { closed, states, .. } = &*self.shared;
+        // Sequentially consistent with the worker's store: either it sees the job closed, or we see that it has begun.
+        closed.0.store(number, Ordering::SeqCst);
+        for state in &states[..self.workers.len()] {
+            if state.0.begun.load(Ordering::SeqCst) != number {
+                continue;
+            }
+            let mut spins = 0u32;
+            while state.0.left.load(Ordering::Acquire) != number {
+                spins += 1;
+                if spins < SPINS_BEFORE_SLEEP {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::yield_now();
+                }
             }
         }
     }
@@ -142,7 +178,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.published.0.number.fetch_add(1, Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
             // A worker catches the panics of tasks, so joining reports nothing new.
@@ -153,52 +189,78 @@ impl Drop for Pool {
 
 impl Shared {
     fn work(&self, index: usize) {
+        let state = &self.states[index].0;
         let mut seen = 0;
         loop {
-            seen = self.next_epoch(index, seen);
+            seen = self.next_number(state, seen);
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            // SAFETY: the epoch moved, so the caller wrote the job and waits for our `busy` count.
-            let job = unsafe { *self.job.get() };
-            if let Some(job) = job {
-                // SAFETY: the caller keeps the task alive until `busy` reaches zero.
-                let task = unsafe { &*job.task };
-                if catch_unwind(AssertUnwindSafe(|| self.drain(task, job.count))).is_err() {
+            state.begun.store(seen, Ordering::SeqCst);
+            // Numbers go around, so "closed or later" is a difference of less than half the circle.
+            if self.closed.0.load(Ordering::SeqCst).wrapping_sub(seen) < u32::MAX / 2 {
+                continue;
+            }
+            // SAFETY: the job is open and says that we have begun: its caller waits for us before the cell is written again.
+            if let Some(Job { task, count }) = unsafe { *self.published.0.job.get() } {
+                // SAFETY: the caller keeps the task alive until we have left.
+                let task = unsafe { &*task };
+                if catch_unwind(AssertUnwindSafe(|| self.take_tasks(seen, index, count, task))).is_err() {
                     self.panicked.store(true, Ordering::Relaxed);
                 }
             }
-            self.busy.fetch_sub(1, Ordering::Release);
+            state.left.store(seen, Ordering::Release);
         }
     }
 
-    fn drain(&self, task: &Task<'_>, count: usize) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return;
+    /// Does the tasks of this thread's run, then what others have left of theirs.
+    fn take_tasks(&self, number: u32, own: usize, count: usize, task: &Task<'_>) {
+        let threads = self.runs.len();
+        for turn in 0..threads {
+            let thread = (own + turn) % threads;
+            let range = count * thread / threads..count * (thread + 1) / threads;
+            while let Some(taken) = self.runs[thread].0.take(number, range.len()) {
+                task(range.start + taken);
             }
-            task(index);
         }
     }
 
-    /// Waits for the epoch to move on from `seen`: spinning first, then asleep.
-    fn next_epoch(&self, index: usize, seen: usize) -> usize {
+    /// Waits for the number to move on from `seen`: spinning first, then asleep.
+    fn next_number(&self, state: &State, seen: u32) -> u32 {
+        let number = &self.published.0.number;
         for _ in 0..SPINS_BEFORE_SLEEP {
-            let epoch = self.epoch.load(Ordering::Acquire);
-            if epoch != seen {
-                return epoch;
+            let number = number.load(Ordering::Acquire);
+            if number != seen {
+                return number;
             }
             std::hint::spin_loop();
         }
         loop {
-            self.asleep[index].store(true, Ordering::SeqCst);
-            let epoch = self.epoch.load(Ordering::SeqCst);
-            if epoch != seen {
-                self.asleep[index].store(false, Ordering::SeqCst);
-                return epoch;
+            state.asleep.store(true, Ordering::SeqCst);
+            let number = number.load(Ordering::SeqCst);
+            if number != seen {
+                state.asleep.store(false, Ordering::SeqCst);
+                return number;
             }
             std::thread::park();
+        }
+    }
+}
+
+impl Run {
+    /// The next task of `count` in job `number`, counted from the start of the run.
+    fn take(&self, number: u32, count: usize) -> Option<usize> {
+        let mut current = self.0.load(Ordering::Relaxed);
+        loop {
+            let taken = if (current >> 32) as u32 == number { current as u32 as usize } else { 0 };
+            if taken >= count {
+                return None;
+            }
+            let next = u64::from(number) << 32 | (taken as u64 + 1);
+            match self.0.compare_exchange_weak(current, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(taken),
+                Err(found) => current = found,
+            }
         }
     }
 }
@@ -233,7 +295,6 @@ impl<'a, T> Parts<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
 
     #[test]
     fn every_task_runs_once_for_any_number_of_threads() {
@@ -281,10 +342,52 @@ mod tests {
         assert_eq!(runs.into_inner(), 64);
     }
 
+    /// A worker that never comes, as when another program has its core, is not waited for.
+    #[test]
+    fn a_worker_that_has_not_begun_is_not_waited_for() {
+        let mut pool = Pool::new(1);
+        let shared = Shared {
+            published: Line::default(),
+            closed: Line::default(),
+            runs: vec![Line::default(), Line::default()],
+            states: vec![Line::default()],
+            panicked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        };
+        pool.shared = Arc::new(shared);
+        pool.workers.push(std::thread::spawn(std::thread::park));
+        pool.sleepers.push(pool.workers[0].thread().clone());
+        for count in [2, 3, 64] {
+            let runs = AtomicU32::new(0);
+            pool.run(count, &|_| {
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(runs.into_inner(), count as u32);
+        }
+    }
+
+    #[test]
+    fn job_numbers_go_around() {
+        let pool = Pool::new(3);
+        for start in [u32::MAX - 40, u32::MAX / 2 - 40] {
+            let published = &pool.shared.published.0.number;
+            // No worker is in a job now; those that wake find it closed.
+            pool.shared.closed.0.store(start, Ordering::SeqCst);
+            published.store(start, Ordering::SeqCst);
+            for _ in 0..100 {
+                let runs = AtomicU32::new(0);
+                pool.run(16, &|_| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                });
+                assert_eq!(runs.into_inner(), 16);
+            }
+        }
+    }
+
     #[test]
     fn a_sleeping_worker_wakes_for_the_next_job() {
         let pool = Pool::new(2);
-        while !pool.shared.asleep[0].load(Ordering::SeqCst) {
+        while !pool.shared.states[0].0.asleep.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
         let runs = AtomicU32::new(0);
