@@ -15,10 +15,12 @@ mod models;
 mod support;
 
 use lifelong::bench::{
-    Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Scale, WORKLOADS, Workload, chosen, header, line, measure_completions,
+    Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Scale, WORKLOADS, Workload, chosen, header, limits_line, line,
+    measure_completions,
 };
 use lifelong::engine::model::load;
 use lifelong_kernels::Device;
+use lifelong_kernels::limits::Limits;
 use support::{Shape, Storage, Written};
 
 /// SmolLM2-135M with an untied head.
@@ -49,14 +51,17 @@ fn main() {
     };
     let small = Scale { matrix: MatrixShape::SMALL, ..scale };
     let list: Vec<Workload> = WORKLOADS.iter().copied().chain([MATRIX_SMALL, MATRIX_WITHOUT_SHARING]).collect();
-    println!("{name} on {device:?}\n{}", header());
+    let weight_bytes = model.decoder.geometry().weight_bytes as usize;
+    let limits = Limits::measure(&device, weight_bytes).expect("a processor can be measured");
+    println!("{name} on {device:?}\n{}\n\n{}", limits_line(&limits), header());
     for workload in chosen(&list, word.map(String::as_str)).unwrap_or_else(|error| panic!("{error}")) {
         let is_small = [MATRIX_SMALL, MATRIX_WITHOUT_SHARING].contains(&workload);
         match workload.kind {
             Kind::Embed { .. } => {} // `lifelong bench --only embed`
             _ => {
                 let scale = if is_small { &small } else { &scale };
-                println!("{}", line(&measure_completions(&model, workload, scale).expect("the workload runs")));
+                let measured = measure_completions(&model, workload, scale).expect("the workload runs");
+                println!("{}", line(&measured, &limits));
             }
         }
     }

@@ -39,6 +39,12 @@ fn every_rate_is_a_positive_number_and_a_missing_embedder_a_note() {
         let runs = workload["runs"].as_array().unwrap();
         assert!(!runs.is_empty() && runs.iter().all(|seconds| seconds.as_f64().unwrap() > 0.0), "{workload}");
         assert!(workload["tokens"].as_u64().unwrap() > 0, "{workload}");
+        let share = |group: &str, name: &str| workload[group][name].as_f64().unwrap();
+        let (products, attention) = (share("kernels", "products"), share("kernels", "attention"));
+        assert!(products > 0.0 && attention > 0.0 && products + attention < share("shares", "forward"), "{workload}");
+        // Plain weights: no 8-bit products.
+        assert!(share("of_limits", "integers") == 0.0, "{workload}");
+        assert!((0.0..1.0).contains(&share("of_limits", "floats")) && share("of_limits", "read") > 0.0, "{workload}");
     }
 }
 

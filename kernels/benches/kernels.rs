@@ -1,13 +1,14 @@
 //! Times the operations on the shapes of real models: `cargo bench -p lifelong-kernels [-- PART OF A NAME …]`.
 //!
 //! Prints the median of repeated runs with the 10th and 90th percentile, and what the median means in GB/s of weights or
-//! cache read, or in GOP/s (a multiply and an add count as two). `-- avx2` (or another instruction set) holds the
-//! processor to that set.
+//! cache read and in GOP/s (a multiply and an add count as two), each with its share of what this machine can do at
+//! most, which is measured first. `-- avx2` (or another instruction set) holds the processor to that set.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use lifelong_kernels::ops::{activation, attention, matmul, norm};
+use lifelong_kernels::limits::Limits;
+use lifelong_kernels::ops::{activation, attention, matmul, norm, rope};
 use lifelong_kernels::{BLOCK_TOKENS, Device, Format, InstructionSet, KvCache, KvGeometry, KvType, Matrix, Segment};
 
 fn main() {
@@ -19,16 +20,26 @@ fn main() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for threads in if threads > 1 { vec![1, threads] } else { vec![1] } {
         let device = Device::cpu_with(threads, set).expect("the instruction set is one this processor has");
-        println!("{device:?}");
-        let bench = Bench { device, filter: filter.clone() };
+        let limits = Limits::measure(&device, LARGE_BYTES).expect("a processor can be measured");
+        println!(
+            "{device:?}; limits: {:.1} GOP/s of 8-bit products, {:.1} GOP/s of f32, {:.1} GB/s read",
+            limits.integers * 1e-9,
+            limits.floats * 1e-9,
+            limits.read * 1e-9
+        );
+        let bench = Bench { device, limits, filter: filter.clone() };
         bench.matmuls();
         bench.attention();
         bench.elementwise();
     }
 }
 
+/// The area whose reading is the limit: about the packed weights of SmolLM2-135M.
+const LARGE_BYTES: usize = 100 << 20;
+
 struct Bench {
     device: Device,
+    limits: Limits,
     filter: Vec<String>,
 }
 
@@ -39,6 +50,10 @@ impl Bench {
             ("smollm2 q4_1 up", Format::Q4_1, 1536, 576, 30),
             ("smollm2 q4_1 down", Format::Q4_1, 576, 1536, 30),
             ("smollm2 q8_0 head", Format::Q8_0, 49152, 576, 1),
+            ("smollm2 q4_0 up", Format::Q4_0, 1536, 576, 30),
+            ("smollm2 q8_0 up", Format::Q8_0, 1536, 576, 30),
+            ("smollm2 bf16 up", Format::BF16, 1536, 576, 30),
+            ("smollm2 f32 up", Format::F32, 1536, 576, 30),
             ("gemma q5_0 up", Format::Q5_0, 2048, 640, 18),
             ("gemma q4_k down", Format::Q4K, 640, 2048, 18),
             ("gemma q6_k down", Format::Q6K, 640, 2048, 18),
@@ -54,7 +69,7 @@ impl Bench {
             // As many matrices as the model has, so that a step finds them as cold as a real one does.
             let weights: Vec<Matrix> = (0..layers).map(|_| random_matrix(format, n, k)).collect();
             let bytes: usize = weights.iter().map(Matrix::bytes).sum();
-            for rows in [1, 8, 32, 256] {
+            for rows in [1, 8, 32, 512] {
                 let x: Vec<f32> = (0..rows * k).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
                 let mut out = vec![0.0; rows * n];
                 let time = measure(|| {
@@ -63,7 +78,8 @@ impl Bench {
                     }
                 });
                 let operations = 2.0 * (n * k * rows * layers) as f64;
-                time.print(&format!("{name} [{n}, {k}] M={rows}"), operations, bytes as f64);
+                let peak = if format.block_values() == 1 { self.limits.floats } else { self.limits.integers };
+                self.print(&time, &format!("{name} [{n}, {k}] M={rows}"), (operations, peak), bytes as f64);
             }
         }
     }
@@ -75,6 +91,7 @@ impl Bench {
         let cases = [
             ("prefill 256 at 0", 1, 256usize, 0usize, 0),
             ("prefill 256 at 512", 1, 256, 512, 0),
+            ("prefill 512 at 1536", 1, 512, 1536, 0),
             ("decode 1 at 512", 1, 1, 511, 0),
             ("decode 32 at 512 alone", 32, 1, 511, 0),
             ("decode 32 at 512 sharing 480", 32, 1, 511, 30),
@@ -116,7 +133,7 @@ impl Bench {
             let operations = 4.0 * (pairs * heads * dim * layers) as f64;
             let tokens = requests * (cached + fresh);
             let bytes = (tokens * 2 * kv_heads * dim * 4 * layers) as f64;
-            time.print(&format!("attention {name}"), operations, bytes);
+            self.print(&time, &format!("attention {name}"), (operations, self.limits.floats), bytes);
         }
         let name = "bidirectional 32 × 63";
         if self.wanted(name) {
@@ -128,11 +145,26 @@ impl Bench {
                 attention::bidirectional(&self.device, &mut out, &q, &q, black_box(&q), &lengths, shape)
                     .expect("shapes agree");
             });
-            time.print(&format!("attention {name}"), 4.0 * (63 * 63 * 32 * 384) as f64, (q.len() * 12) as f64);
+            let operations = 4.0 * (63 * 63 * 32 * 384) as f64;
+            self.print(&time, &format!("attention {name}"), (operations, self.limits.floats), (q.len() * 12) as f64);
         }
     }
 
     fn elementwise(&self) {
+        let (heads, dim) = (9, 64);
+        let table = rope::RopeTable::new(dim, 512, 10_000.0);
+        for rows in [1, 512] {
+            let name = format!("rope [{rows}, {heads}, {dim}]");
+            if self.wanted(&name) {
+                let positions: Vec<u32> = (0..rows as u32).collect();
+                let mut x: Vec<f32> = (0..rows * heads * dim).map(|i| (i * 31 % 103) as f32 / 50.0 - 1.0).collect();
+                let time = measure(|| {
+                    rope::rope(&self.device, black_box(&mut x), &positions, &table, heads, rope::RopeStyle::Halves)
+                        .expect("shapes agree");
+                });
+                self.print(&time, &name, (3.0 * x.len() as f64, self.limits.floats), (x.len() * 8) as f64);
+            }
+        }
         for rows in [1, 256] {
             let x: Vec<f32> = (0..rows * 1536).map(|i| (i * 31 % 103) as f32 / 50.0 - 1.0).collect();
             let mut out = vec![0.0; x.len()];
@@ -140,7 +172,7 @@ impl Bench {
             if self.wanted(&name) {
                 let time =
                     measure(|| activation::swiglu(&self.device, &mut out, &x, black_box(&x)).expect("shapes agree"));
-                time.print(&name, x.len() as f64, (x.len() * 12) as f64);
+                self.print(&time, &name, (x.len() as f64, self.limits.floats), (x.len() * 12) as f64);
             }
             let name = format!("gelu [{rows}, 1536]");
             if self.wanted(&name) {
@@ -148,7 +180,7 @@ impl Bench {
                     out.copy_from_slice(&x);
                     activation::gelu(&self.device, black_box(&mut out)).expect("shapes agree");
                 });
-                time.print(&name, x.len() as f64, (x.len() * 8) as f64);
+                self.print(&time, &name, (x.len() as f64, self.limits.floats), (x.len() * 8) as f64);
             }
             let name = format!("rms_norm [{rows}, 1536]");
             if self.wanted(&name) {
@@ -156,9 +188,25 @@ impl Bench {
                 let time = measure(|| {
                     norm::rms_norm(&self.device, &mut out, black_box(&x), &weight, 1e-5).expect("shapes agree")
                 });
-                time.print(&name, 3.0 * x.len() as f64, (x.len() * 8) as f64);
+                self.print(&time, &name, (3.0 * x.len() as f64, self.limits.floats), (x.len() * 8) as f64);
             }
         }
+    }
+
+    /// `operations`: how many, and the limit they are measured against.
+    fn print(&self, time: &Time, name: &str, (operations, peak): (f64, f64), bytes: f64) {
+        let seconds = time.median.as_secs_f64();
+        let (rate, read) = (operations / seconds, bytes / seconds);
+        println!(
+            "{name:44} {:>9.1} µs ({:.1}–{:.1})  {:7.1} GOP/s {:3.0} %  {:6.1} GB/s {:3.0} %",
+            seconds * 1e6,
+            time.low.as_secs_f64() * 1e6,
+            time.high.as_secs_f64() * 1e6,
+            rate * 1e-9,
+            100.0 * rate / peak,
+            read * 1e-9,
+            100.0 * read / self.limits.read
+        );
     }
 
     fn wanted(&self, name: &str) -> bool {
@@ -216,18 +264,4 @@ fn measure(mut run: impl FnMut()) -> Time {
     }
     times.sort_unstable();
     Time { low: times[times.len() / 10], median: times[times.len() / 2], high: times[times.len() * 9 / 10] }
-}
-
-impl Time {
-    fn print(&self, name: &str, operations: f64, bytes: f64) {
-        let seconds = self.median.as_secs_f64();
-        println!(
-            "{name:44} {:>9.1} µs ({:.1}–{:.1})  {:7.1} GOP/s  {:6.1} GB/s",
-            seconds * 1e6,
-            self.low.as_secs_f64() * 1e6,
-            self.high.as_secs_f64() * 1e6,
-            operations / seconds * 1e-9,
-            bytes / seconds * 1e-9
-        );
-    }
 }

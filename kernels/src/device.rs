@@ -6,10 +6,16 @@ use std::sync::Arc;
 use crate::cpu::Cpu;
 use crate::cuda::Cuda;
 use crate::error::{Error, Result};
+use crate::tally::{Counters, Work};
 
 /// A processor with its threads, or a GPU. Cheap to clone: clones share the threads.
 #[derive(Clone)]
-pub struct Device(Arc<Backend>);
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    backend: Backend,
+    counters: Counters,
+}
 
 pub(crate) enum Backend {
     Cpu(Cpu),
@@ -20,7 +26,7 @@ impl Device {
     /// The processor with the best instruction set it has, and `threads` threads counting the caller's (at least one).
     /// Neither changes the bits of any result.
     pub fn cpu(threads: usize) -> Self {
-        Self(Arc::new(Backend::Cpu(Cpu::new(threads, InstructionSet::best()))))
+        Self::of(Backend::Cpu(Cpu::new(threads, InstructionSet::best())))
     }
 
     /// The processor held to one instruction set: for tests and measurements.
@@ -31,7 +37,7 @@ impl Device {
         if !instruction_set.is_available() {
             return Err(Error::InstructionSet { asked: instruction_set.name(), best: InstructionSet::best().name() });
         }
-        Ok(Self(Arc::new(Backend::Cpu(Cpu::new(threads, instruction_set)))))
+        Ok(Self::of(Backend::Cpu(Cpu::new(threads, instruction_set))))
     }
 
     /// The GPU of this number.
@@ -39,7 +45,7 @@ impl Device {
     /// # Errors
     /// [`Error::Cuda`], always for now: the message says whether the build or the kernels are missing.
     pub fn cuda(ordinal: usize) -> Result<Self> {
-        Ok(Self(Arc::new(Backend::Cuda(Cuda::new(ordinal)?))))
+        Ok(Self::of(Backend::Cuda(Cuda::new(ordinal)?)))
     }
 
     /// `cpu` or `cuda`.
@@ -67,8 +73,21 @@ impl Device {
         }
     }
 
+    /// What has been done on this device and its clones.
+    pub fn work(&self) -> Work {
+        self.0.counters.read()
+    }
+
+    fn of(backend: Backend) -> Self {
+        Self(Arc::new(Inner { backend, counters: Counters::default() }))
+    }
+
     pub(crate) fn backend(&self) -> &Backend {
-        &self.0
+        &self.0.backend
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
     }
 }
 

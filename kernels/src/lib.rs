@@ -22,9 +22,11 @@ mod cpu;
 mod device;
 mod error;
 mod kv;
+pub mod limits;
 mod matrix;
 mod memory;
 pub mod ops;
+mod tally;
 mod threads;
 
 #[cfg(feature = "cuda")]
@@ -37,3 +39,4 @@ pub use device::{Device, InstructionSet};
 pub use error::{Error, Result};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
 pub use matrix::{Format, Matrix};
+pub use tally::{Tally, Work};

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use lifelong_kernels::{Device, Work};
+
 use super::measurement::{Measurement, Times, Unit};
 use super::prompt::{request, tokens};
 use super::workload::{DEPTH, Kind, MatrixShape, Prompts, Scale, Workload};
@@ -40,6 +42,8 @@ pub fn measure_completions(model: &LoadedModel, workload: Workload, scale: &Scal
         tokens: measured.tokens,
         seconds: measured.seconds,
         times: Some(measured.times),
+        calls: 1,
+        work: measured.work,
     })
 }
 
@@ -49,16 +53,18 @@ struct Measured {
     tokens: usize,
     seconds: Vec<f64>,
     times: Times,
+    work: Work,
 }
 
 impl Measured {
     /// Times the requests on an engine.
-    fn run(&mut self, engine: &Engine, requests: &[Request]) -> Result<()> {
-        let before = engine.stats();
+    fn run(&mut self, device: &Device, engine: &Engine, requests: &[Request]) -> Result<()> {
+        let (before, work) = (engine.stats(), device.work());
         let started = Instant::now();
         complete(engine, requests)?;
         self.seconds.push(started.elapsed().as_secs_f64());
         let after = engine.stats();
+        self.work += device.work().since(work);
         self.times.forward += after.forward_seconds - before.forward_seconds;
         self.times.sample += after.sample_seconds - before.sample_seconds;
         Ok(())
@@ -71,7 +77,7 @@ fn prefill(model: &LoadedModel, length: usize, scale: &Scale) -> Result<Measured
     complete(&engine, &[prompt(WARM_UP)])?;
     let mut measured = Measured { tokens: length, ..Measured::default() };
     for run in 0..scale.runs as u64 {
-        measured.run(&engine, &[prompt(run)])?;
+        measured.run(&model.device, &engine, &[prompt(run)])?;
     }
     Ok(measured)
 }
@@ -91,7 +97,7 @@ fn decode(model: &LoadedModel, batch: usize, prompts: Prompts, scale: &Scale) ->
     let timed = requests(scale.decode_tokens);
     let mut measured = Measured { tokens: batch * scale.decode_tokens, ..Measured::default() };
     for _ in 0..scale.runs {
-        measured.run(&engine, &timed)?;
+        measured.run(&model.device, &engine, &timed)?;
     }
     Ok(measured)
 }
@@ -105,7 +111,7 @@ fn matrix(model: &LoadedModel, prefix_cache: bool, scale: &Scale) -> Result<Meas
         let vocabulary = vocabulary(&engine);
         // An unrelated prompt: weights are in memory and threads awake, and nothing of the matrix is cached.
         complete(&engine, &[request(tokens(WARM_UP, 64, vocabulary), 4, 0)])?;
-        measured.run(&engine, &matrix_requests(shape, vocabulary))?;
+        measured.run(&model.device, &engine, &matrix_requests(shape, vocabulary))?;
     }
     Ok(measured)
 }

@@ -29,6 +29,7 @@ pub fn measure_embeddings(embedder: &Embedder, workload: Workload, count: usize,
     let started = Instant::now();
     embedder.embed(&texts)?;
     let repeats = (LEAST_SECONDS / started.elapsed().as_secs_f64()).ceil().max(1.0) as usize;
+    let work = embedder.device().work();
     let mut seconds = Vec::with_capacity(scale.runs);
     for _ in 0..scale.runs {
         let started = Instant::now();
@@ -45,5 +46,7 @@ pub fn measure_embeddings(embedder: &Embedder, workload: Workload, count: usize,
         tokens: count * SENTENCE_TOKENS,
         seconds,
         times: None,
+        calls: repeats,
+        work: embedder.device().work().since(work),
     })
 }

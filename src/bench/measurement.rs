@@ -1,5 +1,7 @@
 //! Seconds of repeated runs, and the rates they make.
 
+use lifelong_kernels::limits::Limits;
+use lifelong_kernels::{Tally, Work};
 use serde_json::{Value, json};
 
 /// What a rate counts.
@@ -35,10 +37,25 @@ pub struct Measurement {
     pub count: usize,
     /// The tokens of one run that the rate is about: of the prompt, generated, or of the sentences.
     pub tokens: usize,
+    /// Calls that a run is the mean of.
+    pub calls: usize,
     /// Seconds of each run, in order; at least one.
     pub seconds: Vec<f64>,
     /// `None` where no engine ran.
     pub times: Option<Times>,
+    /// What all timed runs made the device do.
+    pub work: Work,
+}
+
+/// What a workload made of what the machine can do at most: 1 is all of it, over the whole wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimitShares {
+    /// Of the rate of 8-bit products.
+    pub integers: f64,
+    /// Of the rate of `f32` arithmetic, attention included.
+    pub floats: f64,
+    /// Of the rate of reading, by packed weights alone.
+    pub read: f64,
 }
 
 impl Measurement {
@@ -65,16 +82,42 @@ impl Measurement {
         Some([forward / wall, sample / wall, ((wall - forward - sample) / wall).max(0.0)])
     }
 
-    pub fn json(&self) -> Value {
+    /// Shares of the wall time in products with weights, and in attention: both parts of the forward pass.
+    pub fn kernel_shares(&self) -> [f64; 2] {
+        let Work { integer_products, float_products, attention } = self.work;
+        let share = |tally: Tally| tally.nanoseconds as f64 * 1e-9 / self.timed_seconds();
+        [share(integer_products) + share(float_products), share(attention)]
+    }
+
+    /// What the runs made of the machine's limits.
+    pub fn limit_shares(&self, limits: &Limits) -> LimitShares {
+        let Work { integer_products, float_products, attention } = self.work;
+        let rate = |count: u64| count as f64 / self.timed_seconds();
+        LimitShares {
+            integers: rate(integer_products.operations) / limits.integers,
+            floats: rate(float_products.operations + attention.operations) / limits.floats,
+            read: rate(integer_products.weight_bytes + float_products.weight_bytes) / limits.read,
+        }
+    }
+
+    pub fn json(&self, limits: &Limits) -> Value {
         let mut value = json!({
             "name": self.name, "about": self.about, "unit": self.unit.name(),
             "median": self.median(), "min": self.min(), "max": self.max(),
             "runs": self.seconds, "count": self.count, "tokens": self.tokens,
         });
+        let ([products, attention], of) = (self.kernel_shares(), self.limit_shares(limits));
+        value["kernels"] = json!({ "products": products, "attention": attention });
+        value["of_limits"] = json!({ "integers": of.integers, "floats": of.floats, "read": of.read });
         if let Some([forward, sample, rest]) = self.shares() {
             value["shares"] = json!({ "forward": forward, "sample": sample, "rest": rest });
         }
         value
+    }
+
+    /// Seconds of what `work` counts: all calls of all runs.
+    fn timed_seconds(&self) -> f64 {
+        self.seconds.iter().sum::<f64>() * self.calls as f64
     }
 
     fn rates(&self) -> Vec<f64> {
@@ -98,7 +141,16 @@ mod tests {
             tokens: 12,
             seconds: vec![4.0, 2.0, 3.0],
             times: Some(Times { forward: 6.0, sample: 2.0 }),
+            calls: 1,
+            work: Work {
+                integer_products: Tally { operations: 90, weight_bytes: 18, nanoseconds: 3_000_000_000 },
+                attention: Tally { operations: 45, weight_bytes: 0, nanoseconds: 1_500_000_000 },
+                ..Work::default()
+            },
         };
+        let limits = Limits { read: 8.0, integers: 20.0, floats: 10.0 };
+        assert_eq!(measurement.kernel_shares(), [3.0 / 9.0, 1.5 / 9.0]);
+        assert_eq!(measurement.limit_shares(&limits), LimitShares { integers: 0.5, floats: 0.5, read: 0.25 });
         assert_eq!([measurement.min(), measurement.median(), measurement.max()], [3.0, 4.0, 6.0]);
         assert_eq!(measurement.shares().unwrap()[2], 1.0 / 9.0);
         measurement.seconds.pop();

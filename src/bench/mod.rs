@@ -14,8 +14,8 @@ mod workload;
 
 pub use completions::measure_completions;
 pub use embeddings::measure_embeddings;
-pub use measurement::{Measurement, Times, Unit};
-pub use table::{header, line};
+pub use measurement::{LimitShares, Measurement, Times, Unit};
+pub use table::{header, limits_line, line};
 pub use workload::{
     DEPTH, Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS, Workload, chosen,
 };

@@ -1,21 +1,48 @@
 //! Measurements as lines for people.
 
-use super::measurement::Measurement;
+use lifelong_kernels::limits::Limits;
 
-/// The head of the table.
-pub fn header() -> String {
-    format!(
-        "{:<24} {:>9}  {:<23} {:<11} {:>8} {:>7} {:>6}",
-        "workload", "median", "(min … max)", "unit", "forward", "sample", "rest"
-    )
+use super::measurement::{LimitShares, Measurement};
+
+/// What the machine can do at most.
+pub fn limits_line(limits: &Limits) -> String {
+    let [integers, floats, read] = [limits.integers, limits.floats, limits.read].map(|rate| rate * 1e-9);
+    format!("limits measured here: {integers:.0} GOP/s 8-bit, {floats:.0} GOP/s f32, {read:.1} GB/s read")
 }
 
-/// The median rate with its range, and where the time went.
-pub fn line(measurement: &Measurement) -> String {
+/// The head of the table, in two lines: a group's name above its columns.
+pub fn header() -> String {
+    let groups = format!("{:<70}{:<46}{}", "", "share of the time", "share of the limit");
+    let columns = format!(
+        "{:<24} {:>9}  {:<21} {:<11}  {:>7} {:>9} {:>9} {:>7} {:>6}  {:>6} {:>6} {:>6}",
+        "workload",
+        "median",
+        "(min … max)",
+        "unit",
+        "forward",
+        "products",
+        "attention",
+        "sample",
+        "rest",
+        "8-bit",
+        "f32",
+        "read"
+    );
+    format!("{}\n{columns}", groups.trim_end())
+}
+
+/// The median rate with its range, where the time went, and what was made of the machine.
+pub fn line(measurement: &Measurement, limits: &Limits) -> String {
     let range = format!("({:.1} … {:.1})", measurement.min(), measurement.max());
-    let shares = measurement.shares().map_or_else(String::new, |[forward, sample, rest]| {
-        format!("{:>7.1}% {:>6.1}% {:>5.1}%", 100.0 * forward, 100.0 * sample, 100.0 * rest)
-    });
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let [forward, sample, rest] =
+        measurement.shares().map_or([const { String::new() }; 3], |shares| shares.map(percent));
+    let [products, attention] = measurement.kernel_shares().map(percent);
+    let LimitShares { integers, floats, read } = measurement.limit_shares(limits);
+    let [integers, floats, read] = [integers, floats, read].map(percent);
     let (name, median, unit) = (measurement.name, measurement.median(), measurement.unit.name());
-    format!("{name:<24} {median:>9.1}  {range:<23} {unit:<11} {shares}").trim_end().to_string()
+    format!(
+        "{name:<24} {median:>9.1}  {range:<21} {unit:<11}  {forward:>7} {products:>9} {attention:>9} {sample:>7} {rest:>6}  \
+         {integers:>6} {floats:>6} {read:>6}"
+    )
 }

@@ -3,10 +3,12 @@
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use lifelong_kernels::Device;
+use lifelong_kernels::limits::Limits;
 use serde_json::json;
 
 use crate::bench::{
-    Kind, Measurement, Scale, WORKLOADS, Workload, chosen, header, line, measure_completions, measure_embeddings,
+    Kind, Measurement, Scale, WORKLOADS, Workload, chosen, header, limits_line, line, measure_completions,
+    measure_embeddings,
 };
 use crate::config::EngineConfig;
 use crate::engine::embed::{Embedder, load_embedder};
@@ -16,6 +18,9 @@ use crate::run::start::device;
 
 /// The encoder of the embedding workloads.
 const EMBEDDER: &str = "all-minilm-l6-v2";
+
+/// Bytes whose reading is the limit where no backbone is measured.
+const SMALL_MODEL: usize = 100 << 20;
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -55,24 +60,31 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let mut models =
         Models { name: &args.model, sources: Sources::from_env()?, device, backbone: None, embedder: None };
     let scale = args.scale();
+    let asks_backbone = workloads.iter().any(|workload| !matches!(workload.kind, Kind::Embed { .. }));
+    let read = if asks_backbone { models.backbone()?.decoder.geometry().weight_bytes as usize } else { SMALL_MODEL };
+    let limits = Limits::measure(&models.device, read)?;
     if !args.json {
-        println!("{} on {:?}\n{}", args.model, models.device, header());
+        println!("{} on {:?}\n{}\n\n{}", args.model, models.device, limits_line(&limits), header());
     }
     let mut measurements = Vec::with_capacity(workloads.len());
     for workload in workloads {
         eprintln!("{}: {}", workload.name, workload.about(&scale));
         let Some(measurement) = measure(&mut models, workload, &scale)? else { continue };
         if !args.json {
-            println!("{}", line(&measurement));
+            println!("{}", line(&measurement, &limits));
         }
         measurements.push(measurement);
     }
     ensure!(!measurements.is_empty(), "nothing was measured");
     if args.json {
-        let workloads: Vec<_> = measurements.iter().map(Measurement::json).collect();
+        let workloads: Vec<_> = measurements.iter().map(|measurement| measurement.json(&limits)).collect();
         let device = format!("{:?}", models.device);
         let threads = models.device.threads();
-        println!("{}", json!({ "model": args.model, "device": device, "threads": threads, "workloads": workloads }));
+        let limits = json!({ "integers": limits.integers, "floats": limits.floats, "read": limits.read });
+        let found = json!({
+            "model": args.model, "device": device, "threads": threads, "limits": limits, "workloads": workloads,
+        });
+        println!("{found}");
     }
     Ok(())
 }

@@ -118,6 +118,11 @@ impl Embedder {
         self.truncated.load(Ordering::Relaxed)
     }
 
+    /// Where it computes.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }

@@ -4,6 +4,7 @@ pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod embed;
 pub(crate) mod kv;
+pub(crate) mod limits;
 mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;

@@ -62,6 +62,11 @@ impl Matrix {
         self.format
     }
 
+    /// Whether products with it are of 8-bit integers.
+    pub(crate) fn is_quantised(&self) -> bool {
+        matches!(self.storage, Storage::Blocks(_))
+    }
+
     /// Memory the packed weights take.
     pub fn bytes(&self) -> usize {
         self.storage.bytes()

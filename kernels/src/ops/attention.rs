@@ -1,5 +1,7 @@
 //! Softmax attention.
 
+use std::time::Instant;
+
 use super::kv::check_segments;
 use crate::cpu;
 use crate::device::{Backend, Device};
@@ -55,10 +57,16 @@ pub fn paged(
     let tokens = check_rows(op, "q", q.len(), shape.heads * shape.head_dim)?;
     check_length(op, "out", out.len(), &[("q", q.len())])?;
     check_segments(op, geometry, layer, tokens, segments, tables)?;
+    let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape),
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
+    let reach = shape.window.unwrap_or(usize::MAX);
+    let seen = |segment: &Segment| -> usize {
+        (1..=segment.query_len).map(|token| (segment.context_len + token).min(reach)).sum()
+    };
+    count(device, segments.iter().map(seen).sum(), &shape, begun);
     Ok(())
 }
 
@@ -86,11 +94,22 @@ pub fn bidirectional(
     check_length(op, "out", out.len(), &[tokens, heads, dim])?;
     check_length(op, "k", k.len(), &[tokens, kv_heads, dim])?;
     check_length(op, "v", v.len(), &[tokens, kv_heads, dim])?;
+    let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::bidirectional(cpu, out, q, k, v, lengths, &shape),
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
+    let seen = |length: &usize| -> usize {
+        let reach = shape.window.unwrap_or(*length);
+        (0..*length).map(|token| length.min(&(token + reach)) - (token + 1).saturating_sub(reach)).sum()
+    };
+    count(device, lengths.iter().map(seen).sum(), &shape, begun);
     Ok(())
+}
+
+/// `seen`: pairs of a query and a position that it sees.
+fn count(device: &Device, seen: usize, shape: &AttentionShape, begun: Instant) {
+    device.counters().attention.add(4 * seen * shape.heads * shape.head_dim, 0, begun);
 }
 
 fn check_shape(op: &'static str, shape: &AttentionShape) -> Result<()> {

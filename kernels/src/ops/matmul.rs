@@ -1,5 +1,7 @@
 //! Linear layers.
 
+use std::time::Instant;
+
 use crate::cpu;
 use crate::cpu::matmul::Product;
 use crate::device::{Backend, Device};
@@ -99,9 +101,16 @@ fn dispatch(
     x: &[f32],
     precision: Precision,
 ) -> Result<()> {
+    let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x, precision),
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
+    let Some(first) = products.first() else { return Ok(()) };
+    let counters = device.counters();
+    let counter = if first.w.is_quantised() { &counters.integer_products } else { &counters.float_products };
+    let outputs: usize = products.iter().map(|product| product.out.len()).sum();
+    let weight_bytes = products.iter().map(|product| product.w.bytes()).sum();
+    counter.add(2 * outputs * first.w.columns(), weight_bytes, begun);
     Ok(())
 }
