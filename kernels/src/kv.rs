@@ -67,6 +67,9 @@ impl KvGeometry {
 /// values  [16][D']  token-major, D' = D rounded up to 16: the output of a query is a chain over tokens
 /// ```
 ///
+/// A layer's heads follow each other, each with all of its blocks: attention reads one head of a request at a time, and
+/// memory is read fastest in order.
+///
 /// A block's contents belong to whoever holds its number: the cache itself counts no references.
 pub struct KvCache {
     geometry: KvGeometry,
@@ -117,7 +120,7 @@ impl KvCache {
 
     pub(crate) fn offset(&self, layer: usize, block: usize, head: usize) -> usize {
         let KvGeometry { blocks, kv_heads, .. } = self.geometry;
-        ((layer * blocks + block) * kv_heads + head) * self.geometry.head_block()
+        ((layer * kv_heads + head) * blocks + block) * self.geometry.head_block()
     }
 
     pub(crate) fn storage(&self) -> &KvStorage {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::cpu::{Cpu, limits};
 use crate::device::{Backend, Device};
 use crate::error::Result;
+use crate::memory::Aligned;
 
 /// The best of this many runs counts: a limit is what the machine does when nothing disturbs it.
 const RUNS: usize = 5;
@@ -64,7 +65,8 @@ impl Limits {
 fn read(cpu: &Cpu, bytes: usize, tasks: usize) -> f64 {
     let values =
         bytes.min(MOST_READ).div_ceil(4).next_multiple_of(tasks * limits::READ_VALUES).max(tasks * limits::READ_VALUES);
-    let area = vec![1.0f32; values];
+    let mut area = Aligned::<f32>::zeroed(values);
+    area.fill(1.0);
     let part = values / tasks;
     let seconds = best(|| {
         cpu.run(tasks, |task| {

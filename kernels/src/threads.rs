@@ -198,17 +198,17 @@ impl Shared {
             }
             state.begun.store(seen, Ordering::SeqCst);
             // Numbers go around, so "closed or later" is a difference of less than half the circle.
-            if self.closed.0.load(Ordering::SeqCst).wrapping_sub(seen) < u32::MAX / 2 {
-                continue;
-            }
+            let is_closed = self.closed.0.load(Ordering::SeqCst).wrapping_sub(seen) < u32::MAX / 2;
             // SAFETY: the job is open and says that we have begun: its caller waits for us before the cell is written again.
-            if let Some(Job { task, count }) = unsafe { *self.published.0.job.get() } {
+            let job = if is_closed { None } else { unsafe { *self.published.0.job.get() } };
+            if let Some(Job { task, count }) = job {
                 // SAFETY: the caller keeps the task alive until we have left.
                 let task = unsafe { &*task };
                 if catch_unwind(AssertUnwindSafe(|| self.take_tasks(seen, index, count, task))).is_err() {
                     self.panicked.store(true, Ordering::Relaxed);
                 }
             }
+            // Of a closed job too: its caller may have seen that we had begun.
             state.left.store(seen, Ordering::Release);
         }
     }
@@ -364,6 +364,19 @@ mod tests {
             });
             assert_eq!(runs.into_inner(), count as u32);
         }
+    }
+
+    /// Tiny jobs one after another: workers come when a job is about to close, and just after.
+    #[test]
+    fn workers_that_come_late_hold_nobody_up() {
+        let pool = Pool::new(4);
+        let runs = AtomicU32::new(0);
+        for _ in 0..200_000 {
+            pool.run(2, &|_| {
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(runs.into_inner(), 400_000);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Step<'_> {
         own: Range<usize>,
         round: &impl Fn(&mut [T], &[f32]),
     ) {
-        let KvGeometry { kv_heads, head_dim: dim, .. } = self.geometry;
+        let KvGeometry { kv_heads, blocks, head_dim: dim, .. } = self.geometry;
         let padded = self.geometry.padded_dim();
         for segment in self.segments {
             let table = &self.tables[segment.table.clone()];
@@ -82,7 +82,7 @@ impl Step<'_> {
                 let (block, slot) = (table[position / BLOCK_TOKENS] as usize, position % BLOCK_TOKENS);
                 for head in own.clone() {
                     let source = ((segment.query_start + token) * kv_heads + head) * dim;
-                    let at = (block * kv_heads + head) * self.geometry.head_block();
+                    let at = (head * blocks + block) * self.geometry.head_block();
                     // SAFETY: each head of each block is one task's, and this is its only part at a time.
                     let block = unsafe { storage.take(at..at + self.geometry.head_block()) };
                     let (keys, values) = block.split_at_mut(dim * BLOCK_TOKENS);
@@ -105,9 +105,9 @@ impl Step<'_> {
 
 pub(crate) fn copy_block(cache: &mut KvCache, from: usize, to: usize) {
     let geometry = *cache.geometry();
-    let length = geometry.kv_heads * geometry.head_block();
-    for layer in 0..geometry.layers {
-        let (from, to) = (cache.offset(layer, from, 0), cache.offset(layer, to, 0));
+    let length = geometry.head_block();
+    for (layer, head) in (0..geometry.layers).flat_map(|layer| (0..geometry.kv_heads).map(move |head| (layer, head))) {
+        let (from, to) = (cache.offset(layer, from, head), cache.offset(layer, to, head));
         match cache.storage_mut() {
             KvStorage::F32(values) => values.copy_within(from..from + length, to),
             KvStorage::Half(bits) => bits.copy_within(from..from + length, to),

@@ -64,9 +64,9 @@ pub(crate) enum BlockScales {
 impl BlockScales {
     fn zeroed(half_precision: bool, length: usize) -> Self {
         if half_precision {
-            BlockScales::F16(Aligned::zeroed(length))
+            BlockScales::F16(Aligned::for_weights(length))
         } else {
-            BlockScales::F32(Aligned::zeroed(length))
+            BlockScales::F32(Aligned::for_weights(length))
         }
     }
 
@@ -96,7 +96,7 @@ impl BlockScales {
 impl<T: bytemuck::Zeroable + Copy> Panels<T> {
     pub(super) fn pack(rows: usize, columns: usize, value: impl Fn(usize, usize) -> T) -> Self {
         let tiles = rows.div_ceil(TILE_ROWS);
-        let mut values = Aligned::zeroed(tiles * columns * TILE_ROWS);
+        let mut values = Aligned::for_weights(tiles * columns * TILE_ROWS);
         for row in 0..rows {
             let tile = row / TILE_ROWS * columns * TILE_ROWS + row % TILE_ROWS;
             for column in 0..columns {
@@ -122,7 +122,7 @@ impl Blocks {
         let all = rows.div_ceil(TILE_ROWS) * groups;
         let factors = all * halves * TILE_ROWS;
         let mut packed = Self {
-            levels: Aligned::zeroed(all * TILE_ROWS * 4 * bits),
+            levels: Aligned::for_weights(all * TILE_ROWS * 4 * bits),
             bits,
             halves,
             zero: zero_level(format),

@@ -65,7 +65,7 @@ pub(crate) fn paged(
             (KvStorage::Half(bits), _) => Numbers::F16(bits),
         },
         first: cache.offset(layer, 0, kv_head),
-        stride: geometry.kv_heads * geometry.head_block(),
+        stride: geometry.head_block(),
         dim: shape.head_dim,
     };
     let out = Parts::new(out);

@@ -71,6 +71,18 @@ impl<'a, const FORM: usize> Vectors<'a, FORM> {
         }
     }
 
+    /// No vectors.
+    const NONE: Self = Self { single: &[], half: &[] };
+
+    /// Asks for the vector to be brought near, if there is one: it is read soon.
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        match FORM {
+            F32 => self.single.get(index).into_iter().for_each(prefetch),
+            _ => self.half.get(index).into_iter().for_each(prefetch),
+        }
+    }
+
     #[inline(always)]
     fn load<V: Vector>(&self, v: V, index: usize) -> V::Floats {
         match FORM {
@@ -182,6 +194,18 @@ pub(super) fn attend_split(
     attend(instruction_set, rows, q, queries, tables, group, blocks, range);
 }
 
+#[inline(always)]
+fn prefetch<T>(line: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint to the cache, which every x86-64 processor has; nothing is read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 kernel! {
     fn attend_form<V, const FORM: usize>(
         v,
@@ -199,18 +223,22 @@ kernel! {
             let mut first = 0;
             while first < queries.len() {
                 let seen = queries[first].sees(block, tables);
+                let next_block = queries[first].sees(block + 1, tables).map(|(number, _)| number);
                 let same = queries[first..].iter().take_while(|query| query.sees(block, tables) == seen).count();
                 if let Some((number, slots)) = seen {
-                    let (keys, values) = blocks.block::<FORM>(number);
+                    let block = blocks.block::<FORM>(number);
+                    let mut next = next_block.map_or((Vectors::NONE, Vectors::NONE), |number| blocks.block::<FORM>(number));
                     let mut row = first * group;
                     while row < (first + same) * group {
                         match (first + same) * group - row {
-                            1 => attend::<V, 1, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
-                            2 => attend::<V, 2, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
-                            3 => attend::<V, 3, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
-                            _ => attend::<V, 4, FORM>(v, rows, row, q, blocks.dim, keys, values, slots.clone()),
+                            1 => attend::<V, 1, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
+                            2 => attend::<V, 2, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
+                            3 => attend::<V, 3, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
+                            _ => attend::<V, 4, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
                         }
                         row += 4;
+                        // Once is enough.
+                        next = (Vectors::NONE, Vectors::NONE);
                     }
                 }
                 first += same;
@@ -219,7 +247,7 @@ kernel! {
     }
 }
 
-/// One block for `R` rows.
+/// One block, its keys and its values, for `R` rows; the `next` one, if any, is brought near meanwhile.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 fn attend<V: Vector, const R: usize, const FORM: usize>(
@@ -228,11 +256,11 @@ fn attend<V: Vector, const R: usize, const FORM: usize>(
     row: usize,
     q: &[f32],
     dim: usize,
-    keys: Vectors<'_, FORM>,
-    values: Vectors<'_, FORM>,
+    (keys, values): (Vectors<'_, FORM>, Vectors<'_, FORM>),
+    next: (Vectors<'_, FORM>, Vectors<'_, FORM>),
     slots: Range<usize>,
 ) {
-    let scores = scores::<V, R, FORM>(v, &q[row * dim..], dim, keys);
+    let scores = scores::<V, R, FORM>(v, &q[row * dim..], dim, keys, next.0);
     let mut weights = [[0.0; LANES]; R];
     let mut kept = [1.0; R];
     for index in 0..R {
@@ -256,9 +284,15 @@ fn attend<V: Vector, const R: usize, const FORM: usize>(
     let mut column = 0;
     while column < width {
         match width - column {
-            1 => accumulate::<V, R, 1, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
-            2 | 3 => accumulate::<V, R, 2, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
-            _ => accumulate::<V, R, 4, FORM>(v, outputs, &weights, &kept, values, slots.clone(), column, width),
+            1 => {
+                accumulate::<V, R, 1, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
+            }
+            2 | 3 => {
+                accumulate::<V, R, 2, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
+            }
+            _ => {
+                accumulate::<V, R, 4, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
+            }
         }
         column += match width - column {
             1 => 1,
@@ -275,6 +309,7 @@ fn scores<V: Vector, const R: usize, const FORM: usize>(
     q: &[f32],
     dim: usize,
     keys: Vectors<'_, FORM>,
+    next: Vectors<'_, FORM>,
 ) -> [V::Floats; R] {
     let q: [&[f32]; R] = std::array::from_fn(|row| &q[row * dim..][..dim]);
     let mut chains = [[v.splat(0.0); 4]; R];
@@ -282,6 +317,7 @@ fn scores<V: Vector, const R: usize, const FORM: usize>(
     for d in (0..whole).step_by(4) {
         for chain in 0..4 {
             let key = keys.load(v, d + chain);
+            next.prefetch(d + chain);
             for row in 0..R {
                 chains[row][chain] = v.multiply_add(v.splat(q[row][d + chain]), key, chains[row][chain]);
             }
@@ -318,7 +354,7 @@ fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
     outputs: &mut [[f32; LANES]],
     weights: &[[f32; LANES]; R],
     kept: &[f32; R],
-    values: Vectors<'_, FORM>,
+    (values, next): (Vectors<'_, FORM>, Vectors<'_, FORM>),
     slots: Range<usize>,
     column: usize,
     width: usize,
@@ -333,6 +369,7 @@ fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
         let mut value = [v.splat(0.0); C];
         for (c, value) in value.iter_mut().enumerate() {
             *value = values.load(v, slot * width + column + c);
+            next.prefetch(slot * width + column + c);
         }
         for row in 0..R {
             let weight = v.splat(weights[row][slot]);
