@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lifelong_kernels::{Device, Work};
+use lifelong_kernels::{BLOCK_TOKENS, Device, Work};
 
 use super::measurement::{Measurement, Times, Unit};
 use super::prompt::{request, tokens};
@@ -12,8 +12,11 @@ use crate::engine::model::LoadedModel;
 use crate::engine::request::Request;
 use crate::engine::session::{Engine, EngineOptions};
 
-/// Holds every workload here; no more, so that a measurement needs no more memory than its peers.
-const KV_MEMORY_BYTES: u64 = 2 << 30;
+/// Requests whose tokens the cache of a matrix holds: with a shared prefix that is enough for a full batch.
+const MATRIX_REQUESTS: usize = 16;
+
+/// The largest batch.
+const MOST_REQUESTS: usize = 32;
 
 /// Seeds of prompts: of demonstrations and shared prefixes, of targets, and of what each row has alone.
 const TARGET: u64 = 100;
@@ -72,9 +75,13 @@ impl Measured {
 }
 
 fn prefill(model: &LoadedModel, length: usize, scale: &Scale) -> Result<Measured> {
-    let engine = start(model, true)?;
+    // Room for two prompts, and two to warm up: the timed ones find memory that the system has given and cleared before, as
+    // all but the first prompts of a long run do.
+    let engine = start(model, true, 2 * (length + 1))?;
     let prompt = |seed| request(tokens(seed, length, vocabulary(&engine)), 1, 0);
-    complete(&engine, &[prompt(WARM_UP)])?;
+    for warm_up in 0..2 {
+        complete(&engine, &[prompt(WARM_UP + warm_up)])?;
+    }
     let mut measured = Measured { tokens: length, ..Measured::default() };
     for run in 0..scale.runs as u64 {
         measured.run(&model.device, &engine, &[prompt(run)])?;
@@ -83,7 +90,7 @@ fn prefill(model: &LoadedModel, length: usize, scale: &Scale) -> Result<Measured
 }
 
 fn decode(model: &LoadedModel, batch: usize, prompts: Prompts, scale: &Scale) -> Result<Measured> {
-    let engine = start(model, true)?;
+    let engine = start(model, true, batch * (DEPTH + 1 + scale.decode_tokens))?;
     let vocabulary = vocabulary(&engine);
     let prompt_of = |row: u64| match prompts {
         Prompts::Own => tokens(ROW + row, DEPTH + 1, vocabulary),
@@ -107,7 +114,8 @@ fn matrix(model: &LoadedModel, prefix_cache: bool, scale: &Scale) -> Result<Meas
     let shape = scale.matrix;
     let mut measured = Measured { tokens: shape.completions() * shape.new_tokens, ..Measured::default() };
     for _ in 0..scale.matrix_runs {
-        let engine = start(model, prefix_cache)?;
+        let request_tokens = MatrixShape::DEMONSTRATION_TOKENS + MatrixShape::TARGET_TOKENS + shape.new_tokens;
+        let engine = start(model, prefix_cache, MATRIX_REQUESTS * request_tokens)?;
         let vocabulary = vocabulary(&engine);
         // An unrelated prompt: weights are in memory and threads awake, and nothing of the matrix is cached.
         complete(&engine, &[request(tokens(WARM_UP, 64, vocabulary), 4, 0)])?;
@@ -129,8 +137,12 @@ fn matrix_requests(shape: MatrixShape, vocabulary: usize) -> Vec<Request> {
     requests
 }
 
-fn start(model: &LoadedModel, prefix_cache: bool) -> Result<Engine> {
-    let options = EngineOptions { kv_memory_bytes: Some(KV_MEMORY_BYTES), prefix_cache, ..EngineOptions::default() };
+/// An engine whose cache holds `tokens`, each request's last block counted whole, and no more: a measurement needs no more
+/// memory than its peers.
+fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize) -> Result<Engine> {
+    let blocks = (tokens + MOST_REQUESTS * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
+    let bytes = model.decoder.geometry().kv(blocks).bytes_per_block() * blocks;
+    let options = EngineOptions { kv_memory_bytes: Some(bytes as u64), prefix_cache, ..EngineOptions::default() };
     Engine::start(model.clone(), &options)
 }
 
