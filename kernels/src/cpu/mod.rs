@@ -3,6 +3,7 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod embed;
+pub(crate) mod experts;
 pub(crate) mod kv;
 mod math;
 pub(crate) mod matmul;

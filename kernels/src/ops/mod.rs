@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod attention;
 pub mod embed;
+pub mod experts;
 pub mod kv;
 pub mod matmul;
 pub mod norm;
