@@ -132,6 +132,25 @@ fn the_clamped_gate() {
     }
 }
 
+#[test]
+fn gates_by_sigmoid() {
+    let (hidden, tokens) = (37, 5);
+    let [x, y, gate] = [540, 541, 542].map(|seed| random(seed, tokens * hidden));
+    let sigmoid = |x: f32| 1.0 / (1.0 + (-f64::from(x) * 4.0).exp());
+    let gate: Vec<f32> = gate.iter().map(|gate| gate * 4.0).collect();
+    for device in devices(2) {
+        let mut out = x.clone();
+        activation::sigmoid_gate(&device, &mut out, &gate).unwrap();
+        let expected: Vec<f64> = x.iter().zip(&gate).map(|(x, gate)| f64::from(*x) * sigmoid(gate / 4.0)).collect();
+        assert!(relative_error(&out, &expected) < 1e-6, "{device:?} element-wise");
+        let mut out = x.clone();
+        experts::add_shared(&device, &mut out, &y, &gate[..tokens], hidden).unwrap();
+        let expected: Vec<f64> =
+            (0..out.len()).map(|at| f64::from(x[at]) + sigmoid(gate[at / hidden] / 4.0) * f64::from(y[at])).collect();
+        assert!(relative_error(&out, &expected) < 1e-6, "{device:?} shared");
+    }
+}
+
 /// Every number of the format at every scale that is one.
 #[test]
 fn four_bit_floats_are_read_exactly() {
@@ -178,6 +197,8 @@ fn context(device: &Device, length: usize) -> Context {
         kv_heads: KV_HEADS,
         head_dim: DIM,
         kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
     };
     let mut cache = KvCache::new(device, geometry).unwrap();
     let tables: Vec<u32> = (0..blocks as u32).rev().collect();

@@ -24,6 +24,14 @@ pub(crate) fn swiglu_clamped(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32
     });
 }
 
+pub(crate) fn sigmoid_gate(cpu: &Cpu, x: &mut [f32], gate: &[f32]) {
+    let parts = Parts::new(x);
+    cpu.run_rows(gate.len(), 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        sigmoid_gate_part(cpu.instruction_set, unsafe { parts.take(range.clone()) }, &gate[range]);
+    });
+}
+
 pub(crate) fn geglu(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32]) {
     let parts = Parts::new(out);
     cpu.run_rows(gate.len(), 1, |range| {
@@ -138,6 +146,15 @@ kernel! {
             let up = v.select_less(up, v.splat(-limit), v.splat(-limit), up);
             let gated = v.multiply(gate, sigmoid(v, v.multiply(gate, v.splat(alpha))));
             store_part(v, out, v.multiply(v.add(up, v.splat(1.0)), gated));
+        }
+    }
+}
+
+kernel! {
+    fn sigmoid_gate_part<V>(v, x: &mut [f32], gate: &[f32]) {
+        for (x, gate) in x.chunks_mut(LANES).zip(gate.chunks(LANES)) {
+            let value = v.multiply(load_part(v, x), sigmoid(v, load_part(v, gate)));
+            store_part(v, x, value);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Routing rows to experts and summing what comes back.
 
 use super::Cpu;
-use super::math::{exp, load_part, store_part};
+use super::math::{exp, load_part, sigmoid, store_part};
 use super::vector::{LANES, kernel};
 use crate::ops::experts::Shares;
 use crate::threads::Parts;
@@ -117,6 +117,29 @@ kernel! {
                 Some(out) => v.store(out, sum),
                 None => store_part(v, out, sum),
             }
+        }
+    }
+}
+
+pub(crate) fn add_shared(cpu: &Cpu, out: &mut [f32], y: &[f32], gate: &[f32], hidden: usize) {
+    let out = Parts::new(out);
+    cpu.run_rows(gate.len(), hidden, |rows| {
+        for row in rows {
+            let range = row * hidden..(row + 1) * hidden;
+            // SAFETY: each row is one task's.
+            let out = unsafe { out.take(range.clone()) };
+            add_gated(cpu.instruction_set, out, &y[range], gate[row]);
+        }
+    });
+}
+
+kernel! {
+    /// `out += sigmoid(gate) · y`
+    fn add_gated<V>(v, out: &mut [f32], y: &[f32], gate: f32) {
+        let share = sigmoid(v, v.splat(gate));
+        for (out, y) in out.chunks_mut(LANES).zip(y.chunks(LANES)) {
+            let value = v.multiply_add(share, load_part(v, y), load_part(v, out));
+            store_part(v, out, value);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod delta;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod kv;

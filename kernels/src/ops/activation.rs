@@ -46,6 +46,20 @@ pub fn swiglu_clamped(
     Ok(())
 }
 
+/// `x *= sigmoid(gate)`, in place.
+///
+/// # Errors
+/// Different lengths.
+pub fn sigmoid_gate(device: &Device, x: &mut [f32], gate: &[f32]) -> Result<()> {
+    let op = "sigmoid_gate";
+    check_length(op, "gate", gate.len(), &[("x", x.len())])?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::sigmoid_gate(cpu, x, gate),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
 /// `out = gelu_tanh(gate) · up`, the gate of Gemma.
 ///
 /// # Shapes

@@ -99,6 +99,24 @@ pub fn combine(
     Ok(())
 }
 
+/// `out[t] += sigmoid(gate[t]) · y[t]`: an expert that every token goes to.
+///
+/// # Shapes
+/// `out`, `y` `[T, H]` · `gate` `[T]`
+///
+/// # Errors
+/// A wrong length.
+pub fn add_shared(device: &Device, out: &mut [f32], y: &[f32], gate: &[f32], hidden: usize) -> Result<()> {
+    let op = "add_shared";
+    check_length(op, "out", out.len(), &[("tokens", gate.len()), ("hidden", hidden)])?;
+    check_length(op, "y", y.len(), &[("out", out.len())])?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::experts::add_shared(cpu, out, y, gate, hidden),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
 fn check_indices(op: &'static str, operand: &'static str, indices: &[u32], limit: usize) -> Result<()> {
     match indices.iter().find(|index| **index as usize >= limit) {
         Some(index) => Err(Error::Index { op, operand, index: *index as usize, limit }),

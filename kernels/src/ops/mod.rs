@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod delta;
 pub mod embed;
 pub mod experts;
 pub mod kv;

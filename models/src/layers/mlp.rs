@@ -35,6 +35,17 @@ impl GatedMlp {
         Ok(GatedMlp { gate, up, down, function })
     }
 
+    /// One of SiLU without biases that stands at `stem`, named as in safetensors.
+    pub fn load_at(weights: &mut Weights, stem: &str, hidden: usize, width: usize) -> Result<Self> {
+        let mut linear = |part: &str, n, k| Linear::load(weights, &format!("{stem}.{part}"), n, k, Bias::Absent);
+        Ok(GatedMlp {
+            gate: linear("gate_proj", width, hidden)?,
+            up: linear("up_proj", width, hidden)?,
+            down: linear("down_proj", hidden, width)?,
+            function: Gate::Silu,
+        })
+    }
+
     /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
     pub fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
         let x = scratch.normed.take(rows * self.down.outputs());
