@@ -148,11 +148,10 @@ fn sinks_and_experts_with_a_clamped_gate() {
 /// Plain but for the experts, whose activations are of 8 bits.
 #[test]
 fn experts_of_four_bit_floats() {
-    let device = Device::cpu(1);
+    check_quantised("gpt-oss");
+    let (device, tokens) = (Device::cpu(1), expected::<Decoded>("gpt-oss").tokens);
     let logits = ["gpt-oss", "gpt-oss-gguf-mxfp4"].map(|name| {
-        check_quantised(name);
         let model = load_decoder(&Checkpoint::open(&golden(name)).unwrap(), &device).unwrap();
-        let tokens = expected::<Decoded>(name).tokens;
         (model.geometry().parameters, decode::logits(model.as_ref(), &device, &tokens, 600))
     });
     // Two layouts of the same numbers.
