@@ -2,16 +2,16 @@
 
 mod reference;
 
-use lifelong_kernels::ops::delta::{self, DeltaInputs, DeltaShape, DeltaWeights};
+use lifelong_kernels::ops::delta::{self, DeltaInputs, DeltaShape, DeltaWeights, HeadOrder};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment};
 use reference::*;
 
 const SHAPES: [DeltaShape; 3] = [
-    DeltaShape { key_heads: 2, value_heads: 4, key_dim: 8, value_dim: 12, kernel: 4 },
-    DeltaShape { key_heads: 1, value_heads: 1, key_dim: 32, value_dim: 32, kernel: 1 },
+    DeltaShape { key_heads: 2, value_heads: 4, key_dim: 8, value_dim: 12, kernel: 4, order: HeadOrder::Grouped },
+    DeltaShape { key_heads: 1, value_heads: 1, key_dim: 32, value_dim: 32, kernel: 1, order: HeadOrder::Grouped },
     // More channels than one task takes.
-    DeltaShape { key_heads: 4, value_heads: 8, key_dim: 20, value_dim: 64, kernel: 3 },
+    DeltaShape { key_heads: 4, value_heads: 8, key_dim: 20, value_dim: 64, kernel: 3, order: HeadOrder::Tiled },
 ];
 
 /// The projections of one text, and weights.
@@ -21,7 +21,7 @@ struct Case {
     decay: Vec<f32>,
     strength: Vec<f32>,
     convolution: Vec<f32>,
-    decay_log: Vec<f32>,
+    decay_rate: Vec<f32>,
     decay_bias: Vec<f32>,
 }
 
@@ -34,14 +34,14 @@ impl Case {
             decay: times(random(seed + 1, length * shape.value_heads), 3.0),
             strength: times(random(seed + 2, length * shape.value_heads), 3.0),
             convolution: random(603, shape.kernel * shape.channels()),
-            decay_log: random(604, shape.value_heads),
+            decay_rate: random(604, shape.value_heads).iter().map(|rate| rate + 1.5).collect(),
             decay_bias: random(605, shape.value_heads),
         }
     }
 
     fn weights(&self) -> DeltaWeights<'_> {
-        let Case { convolution, decay_log, decay_bias, .. } = self;
-        DeltaWeights { convolution, decay_log, decay_bias }
+        let Case { convolution, decay_rate, decay_bias, .. } = self;
+        DeltaWeights { convolution, decay_rate, decay_bias }
     }
 
     fn cache(&self, device: &Device, blocks: usize) -> KvCache {
@@ -72,7 +72,7 @@ impl Case {
 
     /// The definition, all in double precision.
     fn expected(&self) -> Vec<f64> {
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel } = self.shape;
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, order } = self.shape;
         let channels = self.shape.channels();
         let length = self.mixed.len() / channels;
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -91,14 +91,18 @@ impl Case {
         let mut out = vec![0.0; length * value_heads * value_dim];
         for head in 0..value_heads {
             let mut state = vec![vec![0.0f64; value_dim]; key_dim];
-            let key_head = head / (value_heads / key_heads) * key_dim;
+            let key_head = key_dim
+                * match order {
+                    HeadOrder::Grouped => head / (value_heads / key_heads),
+                    HeadOrder::Tiled => head % key_heads,
+                };
             for token in 0..length {
                 let part = |first: usize, count: usize| (first..first + count).map(|at| convolved(token, at)).collect();
                 let (query, key) = (unit(part(key_head, key_dim)), unit(part(key_heads * key_dim + key_head, key_dim)));
                 let value: Vec<f64> = part(2 * key_heads * key_dim + head * value_dim, value_dim);
                 let at = token * value_heads + head;
                 let decay = (f64::from(self.decay[at]) + f64::from(self.decay_bias[head])).exp().ln_1p();
-                let kept = (-f64::from(self.decay_log[head]).exp() * decay).exp();
+                let kept = (-f64::from(self.decay_rate[head]) * decay).exp();
                 let strength = sigmoid(f64::from(self.strength[at]));
                 state.iter_mut().flatten().for_each(|value| *value *= kept);
                 for (column, value) in value.iter().enumerate() {

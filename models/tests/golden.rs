@@ -162,6 +162,7 @@ fn experts_of_four_bit_floats() {
 fn linear_attention_beside_gated_attention() {
     check_decoder("qwen3_5-moe", FLOAT_TOLERANCE);
     check_decoder("qwen3_5-dense", FLOAT_TOLERANCE);
+    check_decoder("qwen3_5-gguf-f16", FLOAT_TOLERANCE);
     let model = load_decoder(&Checkpoint::open(&golden("qwen3_5-moe")).unwrap(), &Device::cpu(1)).unwrap();
     for part in ["vision is not used (tensors: 1)", "multi-token prediction is not used (tensors: 1)"] {
         assert!(model.notes().iter().any(|note| note.contains(part)), "{:?}", model.notes());

@@ -35,7 +35,11 @@ fn what_cannot_be_computed_names_its_key() {
         ("gpt-oss", json!({"rope_scaling": null}), ["rope_scaling", "must be stated"]),
         ("gpt-oss", json!({"quantization_config": {"quant_method": "awq"}}), ["quantization_config", "original"]),
         ("gpt-oss", json!({"layer_types": ["full_attention"]}), ["layer_types", "expected 2"]),
-        ("qwen3_5-dense", json!({"layer_types": ["linear_attention", "chunked"]}), ["layer_types", "chunked"]),
+        (
+            "qwen3_5-dense",
+            json!({"layer_types": ["linear_attention", "chunked", "linear_attention"]}),
+            ["layer_types", "chunked"],
+        ),
         ("qwen3_5-dense", json!({"linear_num_value_heads": 3}), ["linear_num_value_heads", "multiple of the 2"]),
         ("qwen3_5-dense", json!({"linear_conv_kernel_dim": null}), ["linear_conv_kernel_dim", "missing"]),
         ("qwen3_5-dense", json!({"attention_bias": true}), ["attention_bias", "expected false"]),
@@ -77,11 +81,11 @@ fn dimensions_and_places_of_layers() {
     let config = gpt_oss::config(&open("gpt-oss", &json!({"layer_types": null}))).unwrap();
     assert_eq!(config.windows, [Some(20), None]);
     let config = qwen3_5::config(&open("qwen3_5-dense", &none)).unwrap();
-    assert_eq!(config.recurrence.unwrap().layers, [true, false]);
+    assert_eq!(config.recurrence.unwrap().layers, [true, false, true]);
     assert_eq!((config.rope.rotary_dim, config.head_dim), (4, 16));
     // One layer of keys and values; three inputs of 56 channels and 4 states of 6 rows of 8 filled up to 16.
     let model = load_decoder(&open("qwen3_5-dense", &json!({"initializer_range": 0.1})), &Device::cpu(1)).unwrap();
     let geometry = model.geometry().kv(2);
-    assert_eq!((geometry.layers, geometry.state_layers, geometry.state_values), (1, 1, 3 * 56 + 4 * 6 * 16));
-    assert_eq!(geometry.bytes_per_block(), 16 * (16 + 16) * 4 + (3 * 56 + 4 * 6 * 16) * 4);
+    assert_eq!((geometry.layers, geometry.state_layers, geometry.state_values), (1, 2, 3 * 56 + 4 * 6 * 16));
+    assert_eq!(geometry.bytes_per_block(), 16 * (16 + 16) * 4 + 2 * (3 * 56 + 4 * 6 * 16) * 4);
 }

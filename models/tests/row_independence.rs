@@ -14,7 +14,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 19] = [
+const MODELS: [&str; 20] = [
     "llama-untied",
     "llama-bias-linear",
     "llama-tied-llama3",
@@ -34,6 +34,7 @@ const MODELS: [&str; 19] = [
     "gpt-oss-bf16",
     "qwen3_5-moe",
     "qwen3_5-dense",
+    "qwen3_5-gguf-f16",
 ];
 
 fn tokens(model: &dyn Decoder, seed: u64, len: usize) -> Vec<u32> {

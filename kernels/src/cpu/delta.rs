@@ -8,7 +8,7 @@ use super::math::{load_part, sigmoid, store_part};
 use super::vector::{LANES, kernel};
 use crate::device::InstructionSet;
 use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
-use crate::ops::delta::{DeltaInputs, DeltaShape, DeltaWeights};
+use crate::ops::delta::{DeltaInputs, DeltaShape, DeltaWeights, HeadOrder};
 use crate::threads::Parts;
 
 /// Channels that one task convolves.
@@ -152,7 +152,7 @@ impl Step<'_> {
     }
 
     fn recur(&self, out: &mut [f32], convolved: &[f32]) {
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel } = *self.shape;
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, order } = *self.shape;
         let (channels, head_state) = (self.shape.channels(), self.shape.head_state());
         let keys = key_heads * key_dim;
         let out = Parts::new(out);
@@ -161,7 +161,11 @@ impl Step<'_> {
             let table = &self.tables[segment.table.clone()];
             let start = (kernel - 1) * channels + head * head_state;
             let own = start..start + head_state;
-            let key_head = head * key_heads / value_heads * key_dim;
+            let key_head = key_dim
+                * match order {
+                    HeadOrder::Grouped => head * key_heads / value_heads,
+                    HeadOrder::Tiled => head % key_heads,
+                };
             WORK.with_borrow_mut(|(state, sums)| {
                 state.resize(head_state, 0.0);
                 sums.resize(value_dim.next_multiple_of(LANES), 0.0);
@@ -188,7 +192,7 @@ impl Step<'_> {
         let at = row * self.shape.value_heads + head;
         let decay = f64::from(self.inputs.decay[at]) + f64::from(self.weights.decay_bias[head]);
         let softplus = decay.max(0.0) + (-decay.abs()).exp().ln_1p();
-        let kept = (-f64::from(self.weights.decay_log[head]).exp() * softplus).exp();
+        let kept = (-f64::from(self.weights.decay_rate[head]) * softplus).exp();
         let strength = 1.0 / (1.0 + (-f64::from(self.inputs.strength[at])).exp());
         (kept as f32, strength as f32)
     }

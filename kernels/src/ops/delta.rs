@@ -9,10 +9,20 @@ use crate::kv::{KvCache, Segment};
 /// Lanes that the values of a head are filled up to in a state.
 const LANES: usize = 16;
 
+/// Which key head a value head reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// `h · KH / VH`: value heads of one key head side by side, as in Hugging Face checkpoints.
+    #[default]
+    Grouped,
+    /// `h mod KH`: as in GGUF files.
+    Tiled,
+}
+
 /// The extents of a gated delta layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
-    /// Query and key heads KH, a divisor of `value_heads`: value head `h` reads key head `h · key_heads / value_heads`.
+    /// Query and key heads KH, a divisor of `value_heads`.
     pub key_heads: usize,
     /// Value heads VH: each has a state `[KD, VD]` of its own.
     pub value_heads: usize,
@@ -22,6 +32,7 @@ pub struct DeltaShape {
     pub value_dim: usize,
     /// Inputs that the short convolution sees, the token's own counted.
     pub kernel: usize,
+    pub order: HeadOrder,
 }
 
 impl DeltaShape {
@@ -46,8 +57,8 @@ impl DeltaShape {
 pub struct DeltaWeights<'a> {
     /// `[kernel, C]`, oldest input first.
     pub convolution: &'a [f32],
-    /// `[VH]`: the logarithm of how fast a head forgets.
-    pub decay_log: &'a [f32],
+    /// `[VH]`: how fast a head forgets, above 0.
+    pub decay_rate: &'a [f32],
     /// `[VH]`
     pub decay_bias: &'a [f32],
 }
@@ -67,7 +78,7 @@ pub struct DeltaInputs<'a> {
 /// convolution with SiLU of its queries, keys and values. For a head with state S `[KD, VD]`, token by token:
 ///
 /// ```text
-/// S ← exp(−exp(decay_log) · softplus(decay + decay_bias)) · S
+/// S ← exp(−decay_rate · softplus(decay + decay_bias)) · S
 /// S ← S + k ⊗ sigmoid(strength) · (v − Sᵀk)          q, k of length 1, √Σ(x² + 10⁻⁶) taken for the length
 /// out = Sᵀ q / √KD
 /// ```
@@ -95,7 +106,7 @@ pub fn gated_delta(
     shape: DeltaShape,
 ) -> Result<()> {
     let op = "gated delta";
-    let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel } = shape;
+    let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, .. } = shape;
     if [key_heads, value_heads, key_dim, value_dim, kernel].contains(&0) || !value_heads.is_multiple_of(key_heads) {
         return Err(Error::Shape { op, problem: format!("{shape:?}") });
     }
@@ -116,7 +127,7 @@ pub fn gated_delta(
     check_length(op, "decay", inputs.decay.len(), &[("tokens", tokens), heads])?;
     check_length(op, "strength", inputs.strength.len(), &[("tokens", tokens), heads])?;
     check_length(op, "convolution", weights.convolution.len(), &[("kernel", kernel), channels])?;
-    check_length(op, "decay_log", weights.decay_log.len(), &[heads])?;
+    check_length(op, "decay_rate", weights.decay_rate.len(), &[heads])?;
     check_length(op, "decay_bias", weights.decay_bias.len(), &[heads])?;
     check_segments(op, &geometry, 0, tokens, segments, tables)?;
     match device.backend() {

@@ -213,7 +213,13 @@ impl DecoderConfig {
             let text = format!("found {found}, expected the key length {head_dim}");
             return Err(keys.problem("attention.value_length", text));
         }
-        let layers = dimension("block_count", MAX_LAYERS)?;
+        // Blocks behind the layers predict further tokens: another part than this one.
+        let blocks = dimension("block_count", MAX_LAYERS)?;
+        let layers = blocks.saturating_sub(keys.get("nextn_predict_layers")?.unwrap_or(0));
+        keys.within("block_count", layers, MAX_LAYERS)?;
+        let is_dense = keys.get::<usize>("expert_feed_forward_length")?.is_none();
+        let states_dense = keys.get::<usize>("feed_forward_length")?.is_some();
+        let feed_forward = if is_dense || states_dense { "feed_forward_length" } else { "expert_feed_forward_length" };
         let rope = Rope::from_gguf(checkpoint, keys, head_dim, family)?;
         let mut notes = Vec::new();
         let bias = |part: &str| checkpoint.contains(&format!("blk.0.{part}.bias"));
@@ -223,7 +229,7 @@ impl DecoderConfig {
             heads,
             kv_heads,
             head_dim,
-            feed_forward: dimension("feed_forward_length", MAX_WIDTH)?,
+            feed_forward: dimension(feed_forward, MAX_WIDTH)?,
             vocab: vocab(checkpoint, keys)?,
             context: rope.usable(dimension("context_length", MAX_CONTEXT)?, &mut notes).min(MAX_CONTEXT),
             norm: Norm { epsilon: keys.require("attention.layer_norm_rms_epsilon")?, offset: 0.0 },

@@ -22,11 +22,47 @@ pub(crate) struct DeltaNet {
     output: Linear,
     /// `[kernel, C]`
     convolution: Vec<f32>,
-    decay_log: Vec<f32>,
+    decay_rate: Vec<f32>,
     decay_bias: Vec<f32>,
     norm: RmsNorm,
     shape: DeltaShape,
 }
+
+/// What the containers call the parts; those of the convolution, the rate and the bias are whole names of tensors.
+struct Parts {
+    mixed: &'static str,
+    gate: &'static str,
+    decay: &'static str,
+    strength: &'static str,
+    output: &'static str,
+    norm: &'static str,
+    convolution: &'static str,
+    decay_rate: &'static str,
+    decay_bias: &'static str,
+}
+
+const HUGGING_FACE: Parts = Parts {
+    mixed: "linear_attn.in_proj_qkv",
+    gate: "linear_attn.in_proj_z",
+    decay: "linear_attn.in_proj_a",
+    strength: "linear_attn.in_proj_b",
+    output: "linear_attn.out_proj",
+    norm: "linear_attn.norm",
+    convolution: "linear_attn.conv1d.weight",
+    decay_rate: "linear_attn.A_log",
+    decay_bias: "linear_attn.dt_bias",
+};
+const GGUF: Parts = Parts {
+    mixed: "attn_qkv",
+    gate: "attn_gate",
+    decay: "ssm_alpha",
+    strength: "ssm_beta",
+    output: "ssm_out",
+    norm: "ssm_norm",
+    convolution: "ssm_conv1d.weight",
+    decay_rate: "ssm_a",
+    decay_bias: "ssm_dt.bias",
+};
 
 impl DeltaNet {
     pub fn load(
@@ -38,22 +74,30 @@ impl DeltaNet {
     ) -> Result<Self> {
         let DeltaShape { value_heads, value_dim, kernel, .. } = shape;
         let (hidden, channels, width) = (config.hidden, shape.channels(), value_heads * value_dim);
-        let name = |part: &str| names.layer(layer, &format!("linear_attn.{part}"));
-        let stored = weights.numbers(&name("conv1d.weight"), &[channels, 1, kernel])?;
+        let is_gguf = weights.checkpoint.gguf().is_some();
+        let parts = if is_gguf { GGUF } else { HUGGING_FACE };
+        let name = |part: &str| names.layer(layer, part);
+        let stored = match is_gguf {
+            true => weights.table(&name(parts.convolution), channels, kernel)?,
+            false => weights.numbers(&name(parts.convolution), &[channels, 1, kernel])?,
+        };
         let turned = (0..kernel).flat_map(|place| stored.iter().skip(place).step_by(kernel)).copied();
+        let mut decay_rate = weights.vector(&name(parts.decay_rate), value_heads)?;
+        // A logarithm in one container, what it stands for with a minus in the other.
+        decay_rate.iter_mut().for_each(|rate| *rate = if is_gguf { -*rate } else { f64::from(*rate).exp() as f32 });
         // Unlike other norms of these models, this one holds its weights as they are used.
         let norm = Norm { offset: 0.0, ..config.norm };
         let mut linear = |part: &str, n, k| Linear::load(weights, &name(part), n, k, Bias::Absent);
         Ok(DeltaNet {
-            mixed: linear("in_proj_qkv", channels, hidden)?,
-            gate: linear("in_proj_z", width, hidden)?,
-            decay: linear("in_proj_a", value_heads, hidden)?,
-            strength: linear("in_proj_b", value_heads, hidden)?,
-            output: linear("out_proj", hidden, width)?,
+            mixed: linear(parts.mixed, channels, hidden)?,
+            gate: linear(parts.gate, width, hidden)?,
+            decay: linear(parts.decay, value_heads, hidden)?,
+            strength: linear(parts.strength, value_heads, hidden)?,
+            output: linear(parts.output, hidden, width)?,
             convolution: turned.collect(),
-            decay_log: weights.vector(&name("A_log"), value_heads)?,
-            decay_bias: weights.vector(&name("dt_bias"), value_heads)?,
-            norm: RmsNorm::load(weights, &name("norm"), value_dim, norm)?,
+            decay_rate,
+            decay_bias: weights.vector(&name(parts.decay_bias), value_heads)?,
+            norm: RmsNorm::load(weights, &name(parts.norm), value_dim, norm)?,
             shape,
         })
     }

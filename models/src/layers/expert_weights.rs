@@ -3,6 +3,7 @@
 use lifelong_kernels::{Format, Matrix};
 
 use super::linear::{Bias, Linear};
+use super::mlp::GatedMlp;
 use crate::config::{ExpertGate, Mixture};
 use crate::error::Result;
 use crate::names::Names;
@@ -13,6 +14,39 @@ pub(crate) struct Expert {
     pub gate: Linear,
     pub up: Linear,
     pub down: Linear,
+}
+
+/// An expert that every token goes to, and its gate.
+pub(crate) struct SharedExpert {
+    pub mlp: GatedMlp,
+    pub gate: Linear,
+}
+
+/// The shared expert of a layer.
+pub(crate) fn shared(
+    weights: &mut Weights,
+    names: &Names,
+    layer: usize,
+    hidden: usize,
+    width: usize,
+) -> Result<SharedExpert> {
+    let is_gguf = weights.checkpoint.gguf().is_some();
+    let (parts, gate) = match is_gguf {
+        true => (["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], "ffn_gate_inp_shexp"),
+        false => {
+            let parts = ["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"];
+            (parts, "mlp.shared_expert_gate")
+        }
+    };
+    let mlp = GatedMlp::load_named(weights, parts.map(|part| names.layer(layer, part)), hidden, width)?;
+    let gate = format!("{}.weight", names.layer(layer, gate));
+    // GGUF files leave out the one row's dimension.
+    let is_vector = weights.checkpoint.shape(&gate).is_some_and(|shape| shape.len() == 1);
+    let gate = match is_vector {
+        true => Matrix::from_f32(1, hidden, &weights.vector(&gate, hidden)?)?,
+        false => weights.matrix(&gate, 1, hidden)?,
+    };
+    Ok(SharedExpert { mlp, gate: Linear::new(gate, None) })
 }
 
 /// A tensor of three dimensions as one weight an expert, and a table of their biases `[E, n]`.
@@ -51,6 +85,12 @@ pub(crate) fn load(
 ) -> Result<Vec<Expert>> {
     let Mixture { experts, feed_forward, biases, .. } = *mixture;
     let bias = Bias::from(biases);
+    let together = format!("{}.weight", names.layer(layer, "ffn_gate_up_exps"));
+    if weights.checkpoint.contains(&together) {
+        let (gate, up) = halves(weights, &together, [experts, feed_forward, hidden])?;
+        let down = stack(weights, &names.layer(layer, "ffn_down_exps"), [experts, hidden, feed_forward], bias)?;
+        return Ok(zipped(gate, up, down));
+    }
     if weights.checkpoint.gguf().is_some() {
         let mut stack = |part: &str, n, k| stack(weights, &names.layer(layer, part), [experts, n, k], bias);
         let gate = stack("ffn_gate_exps", feed_forward, hidden)?;
@@ -73,14 +113,19 @@ pub(crate) fn load(
         let rows = transposed_rows(weights, &down, [experts, hidden, feed_forward])?;
         return Ok(zipped(gate, up, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?));
     }
-    let rows = plain_rows(weights, &gate_up, [experts, 2 * feed_forward, hidden])?;
-    let halves = |first| {
-        let picked = |expert: usize, row: usize| expert * 2 * feed_forward + first + row;
-        Ok(Stack { weights: rows.matrices([experts, feed_forward, hidden], picked)?, biases: None })
-    };
-    let (gate, up): (Result<Stack>, Result<Stack>) = (halves(0), halves(feed_forward));
+    let (gate, up) = halves(weights, &gate_up, [experts, feed_forward, hidden])?;
     let rows = plain_rows(weights, &down, [experts, hidden, feed_forward])?;
-    Ok(zipped(gate?, up?, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?))
+    Ok(zipped(gate, up, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?))
+}
+
+/// Gate and up out of `[E, 2n, k]` rows, those of up behind those of gate, without biases.
+fn halves(weights: &mut Weights, name: &str, [experts, n, k]: [usize; 3]) -> Result<(Stack, Stack)> {
+    let rows = plain_rows(weights, name, [experts, 2 * n, k])?;
+    let half = |first: usize| -> Result<Stack> {
+        let weights = rows.matrices([experts, n, k], |expert, row| expert * 2 * n + first + row)?;
+        Ok(Stack { weights, biases: None })
+    };
+    Ok((half(0)?, half(n)?))
 }
 
 fn zipped(gate: Stack, up: Stack, down: Stack) -> Vec<Expert> {

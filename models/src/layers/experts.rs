@@ -8,9 +8,8 @@ use lifelong_kernels::Device;
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, experts};
 
-use super::expert_weights::{self, Expert};
+use super::expert_weights::{self, Expert, SharedExpert};
 use super::linear::{self, Bias, Linear};
-use super::mlp::GatedMlp;
 use crate::architecture::Scratch;
 use crate::config::{ExpertGate, Mixture};
 use crate::error::Result;
@@ -24,12 +23,6 @@ pub(crate) struct Experts {
     shared: Option<SharedExpert>,
     mixture: Mixture,
     hidden: usize,
-}
-
-/// An expert that every token goes to, and its gate.
-struct SharedExpert {
-    mlp: GatedMlp,
-    gate: Linear,
 }
 
 /// Where the rows of a step go, and in which order they stand while they are there; kept from step to step.
@@ -76,10 +69,7 @@ impl Experts {
     pub fn load(weights: &mut Weights, names: &Names, layer: usize, hidden: usize, mixture: &Mixture) -> Result<Self> {
         let router = expert_weights::router(weights, names, layer);
         let shared = match mixture.shared {
-            Some(width) => Some(SharedExpert {
-                mlp: GatedMlp::load_at(weights, &names.layer(layer, "mlp.shared_expert"), hidden, width)?,
-                gate: Linear::load(weights, &names.layer(layer, "mlp.shared_expert_gate"), 1, hidden, Bias::Absent)?,
-            }),
+            Some(width) => Some(expert_weights::shared(weights, names, layer, hidden, width)?),
             None => None,
         };
         Ok(Experts {

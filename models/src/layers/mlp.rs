@@ -35,13 +35,14 @@ impl GatedMlp {
         Ok(GatedMlp { gate, up, down, function })
     }
 
-    /// One of SiLU without biases that stands at `stem`, named as in safetensors.
-    pub fn load_at(weights: &mut Weights, stem: &str, hidden: usize, width: usize) -> Result<Self> {
-        let mut linear = |part: &str, n, k| Linear::load(weights, &format!("{stem}.{part}"), n, k, Bias::Absent);
+    /// One of SiLU without biases, from the tensors of these names for gate, up and down.
+    pub fn load_named(weights: &mut Weights, names: [String; 3], hidden: usize, width: usize) -> Result<Self> {
+        let [gate, up, down] = names;
+        let mut linear = |name: String, n, k| Linear::load(weights, &name, n, k, Bias::Absent);
         Ok(GatedMlp {
-            gate: linear("gate_proj", width, hidden)?,
-            up: linear("up_proj", width, hidden)?,
-            down: linear("down_proj", hidden, width)?,
+            gate: linear(gate, width, hidden)?,
+            up: linear(up, width, hidden)?,
+            down: linear(down, hidden, width)?,
             function: Gate::Silu,
         })
     }

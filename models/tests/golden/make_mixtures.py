@@ -297,7 +297,7 @@ def qwen3_5():
     """Layers of linear attention, one whose softmax attention is gated, an expert for every token; inside a larger model."""
     config = {
         "hidden_act": "silu", "rms_norm_eps": 1e-06, "vocab_size": VOCAB, "max_position_embeddings": 640, "hidden_size": 16,
-        "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "attention_bias": False,
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
         "linear_num_value_heads": 4, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 10, "num_experts": 3,
@@ -320,8 +320,10 @@ def qwen3_5():
     whole = {"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "text_config": config}
     save_tensors("qwen3_5-moe", whole, tensors | others)
     expect("qwen3_5-moe", model, 32)
+    save_qwen3_5_gguf(model, "qwen3_5-gguf-f16", config)
+    expect("qwen3_5-gguf-f16", model, 7)
     # Without experts; every second layer attends by softmax, and a quarter of its heads is rotated by default.
-    changes = {"num_hidden_layers": 2, "full_attention_interval": 2, "intermediate_size": 20, "tie_word_embeddings": True}
+    changes = {"num_hidden_layers": 3, "full_attention_interval": 2, "intermediate_size": 20, "tie_word_embeddings": True}
     dropped = ["layer_types", "moe_intermediate_size", "shared_expert_intermediate_size", "num_experts", "num_experts_per_tok"]
     config = {key: value for key, value in config.items() if key not in dropped} | changes
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000000}
@@ -329,6 +331,87 @@ def qwen3_5():
     config |= {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"}
     save_tensors("qwen3_5-dense", config, {k: v.bfloat16() for k, v in state(model, config).items()})
     expect("qwen3_5-dense", model, 33)
+
+
+QWEN3_5_NAMES = {
+    "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "self_attn.q_proj.weight": "attn_q.weight", "self_attn.k_proj.weight": "attn_k.weight",
+    "self_attn.v_proj.weight": "attn_v.weight", "self_attn.o_proj.weight": "attn_output.weight",
+    "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "linear_attn.in_proj_qkv.weight": "attn_qkv.weight", "linear_attn.in_proj_z.weight": "attn_gate.weight",
+    "linear_attn.in_proj_a.weight": "ssm_alpha.weight", "linear_attn.in_proj_b.weight": "ssm_beta.weight",
+    "linear_attn.out_proj.weight": "ssm_out.weight", "linear_attn.norm.weight": "ssm_norm.weight",
+    "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias",
+    "mlp.gate.weight": "ffn_gate_inp.weight", "mlp.experts.down_proj": "ffn_down_exps.weight",
+    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight", "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
+}
+
+
+def save_qwen3_5_gguf(model, name, config):
+    """Value heads stand in turns: the first of every key head, then the second of every key head."""
+    key_heads, value_heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    order = np.arange(value_heads).reshape(key_heads, -1).T.ravel()
+    size = config["linear_value_head_dim"]
+    elements = (order[:, None] * size + np.arange(size)).ravel()
+    keys = 2 * key_heads * config["linear_key_head_dim"]
+    rows = np.concatenate([np.arange(keys), keys + elements])
+    writer = gguf.GGUFWriter(folder(name) / "model.gguf", "qwen35moe")
+    # With a block behind the layers, which predicts a further token.
+    writer.add_block_count(config["num_hidden_layers"] + 1)
+    writer.add_uint32("qwen35moe.nextn_predict_layers", 1)
+    writer.add_tensor(f"blk.{config['num_hidden_layers']}.nextn.enorm.weight", np.ones(4, dtype=np.float32))
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    writer.add_expert_count(config["num_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_rope_dimension_count(config["head_dim"] // 4)
+    writer.add_rope_dimension_sections([1, 1, 0, 0])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(key_heads)
+    writer.add_ssm_time_step_rank(value_heads)
+    writer.add_ssm_inner_size(value_heads * size)
+    writer.add_full_attention_interval(2)
+    top = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+    for key, tensor in state(model, config).items():
+        values = tensor.numpy()
+        layer, part = ("", key) if key in top else key.removeprefix("model.layers.").split(".", 1)
+        if key.endswith("norm.weight") and part != "linear_attn.norm.weight":
+            values = values + 1
+        if part in ["linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight"]:
+            values = values[rows].squeeze()
+        if part == "linear_attn.in_proj_z.weight":
+            values = values[elements]
+        if part == "linear_attn.out_proj.weight":
+            values = values[:, elements]
+        if part in ["linear_attn.in_proj_a.weight", "linear_attn.in_proj_b.weight", "linear_attn.A_log", "linear_attn.dt_bias"]:
+            values = values[order]
+        if part == "linear_attn.A_log":
+            values = -np.exp(values)
+        if part == "mlp.shared_expert_gate.weight":
+            values = values[0]
+        tensors = [(top.get(key) or f"blk.{layer}.{QWEN3_5_NAMES.get(part)}", values)]
+        if part == "mlp.experts.gate_up_proj":
+            half = values.shape[1] // 2
+            tensors = [(f"blk.{layer}.ffn_gate_exps.weight", values[:, :half]), (f"blk.{layer}.ffn_up_exps.weight", values[:, half:])]
+        for target, part_values in tensors:
+            is_plain = part_values.ndim == 1 or "ffn_gate_inp" in target or "conv1d" in target
+            kind = F32 if is_plain else F16
+            writer.add_tensor(target, gguf.quants.quantize(np.ascontiguousarray(part_values), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def main():

@@ -2,7 +2,7 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
-use lifelong_kernels::ops::delta::DeltaShape;
+use lifelong_kernels::ops::delta::{DeltaShape, HeadOrder};
 use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry, KvType};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
 use lifelong_models::config::HuggingFace;
@@ -141,8 +141,9 @@ fn describe_gguf(header: &Header) -> Result<(String, Dimensions, Option<String>)
     // Some architectures state a number a layer; that is no single dimension, so it counts as not said.
     let number = |key: &str| header.get::<usize>(&format!("{architecture}.{key}")).ok().flatten();
     let (hidden, heads) = (number("embedding_length"), number("attention.head_count"));
+    let layers = number("block_count").map(|layers| layers - number("nextn_predict_layers").unwrap_or(0).min(layers));
     let dimensions = Dimensions {
-        layers: number("block_count"),
+        layers,
         hidden,
         heads,
         kv_heads: number("attention.head_count_kv").or(heads),
@@ -150,7 +151,7 @@ fn describe_gguf(header: &Header) -> Result<(String, Dimensions, Option<String>)
         feed_forward: number("feed_forward_length"),
         vocabulary: header.get::<Vec<&str>>("tokenizer.ggml.tokens").ok().flatten().map(|tokens| tokens.len()),
         context: number("context_length"),
-        states: None,
+        states: states_of_gguf(layers, number),
     };
     let template = header.get::<&str>("tokenizer.chat_template")?.map(String::from);
     Ok((architecture.to_string(), dimensions, template))
@@ -182,6 +183,7 @@ fn states(config: &HuggingFace<'_>) -> Result<Option<(usize, usize)>> {
         key_dim: number("linear_key_head_dim")?.unwrap_or_default(),
         value_dim: number("linear_value_head_dim")?.unwrap_or_default(),
         kernel: number("linear_conv_kernel_dim")?.unwrap_or_default().max(1),
+        order: HeadOrder::default(),
     };
     let layers = match config.get::<Vec<String>>("layer_types")? {
         Some(kinds) => kinds.iter().filter(|kind| *kind == "linear_attention").count(),
@@ -192,6 +194,21 @@ fn states(config: &HuggingFace<'_>) -> Result<Option<(usize, usize)>> {
         }
     };
     Ok(Some((layers, shape.state_values())))
+}
+
+/// As [`states`].
+fn states_of_gguf(layers: Option<usize>, number: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
+    let (layers, interval) = (layers?, number("full_attention_interval")?.max(1));
+    let value_heads = number("ssm.time_step_rank")?;
+    let shape = DeltaShape {
+        key_heads: number("ssm.group_count")?,
+        value_heads,
+        key_dim: number("ssm.state_size")?,
+        value_dim: number("ssm.inner_size")?.checked_div(value_heads)?,
+        kernel: number("ssm.conv_kernel")?.max(1),
+        order: HeadOrder::Tiled,
+    };
+    Some((layers - layers / interval, shape.state_values()))
 }
 
 fn divide(hidden: Option<usize>, heads: Option<usize>) -> Option<usize> {
