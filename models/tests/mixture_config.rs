@@ -83,9 +83,9 @@ fn dimensions_and_places_of_layers() {
     let config = qwen3_5::config(&open("qwen3_5-dense", &none)).unwrap();
     assert_eq!(config.recurrence.unwrap().layers, [true, false, true]);
     assert_eq!((config.rope.rotary_dim, config.head_dim), (4, 16));
-    // One layer of keys and values; three inputs of 56 channels and 4 states of 6 rows of 8 filled up to 16.
+    // One layer of keys and values, two of states; three inputs of 64 channels and 4 states of 8 rows of 8 filled up to 16.
     let model = load_decoder(&open("qwen3_5-dense", &json!({"initializer_range": 0.1})), &Device::cpu(1)).unwrap();
     let geometry = model.geometry().kv(2);
-    assert_eq!((geometry.layers, geometry.state_layers, geometry.state_values), (1, 2, 3 * 56 + 4 * 6 * 16));
-    assert_eq!(geometry.bytes_per_block(), 16 * (16 + 16) * 4 + 2 * (3 * 56 + 4 * 6 * 16) * 4);
+    assert_eq!((geometry.layers, geometry.state_layers, geometry.state_values), (1, 2, 3 * 64 + 4 * 8 * 16));
+    assert_eq!(geometry.bytes_per_block(), 16 * (16 + 16) * 4 + 2 * (3 * 64 + 4 * 8 * 16) * 4);
 }

@@ -299,7 +299,7 @@ def qwen3_5():
         "hidden_act": "silu", "rms_norm_eps": 1e-06, "vocab_size": VOCAB, "max_position_embeddings": 640, "hidden_size": 16,
         "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "attention_bias": False,
-        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
         "linear_num_value_heads": 4, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 10, "num_experts": 3,
         "num_experts_per_tok": 2, "tie_word_embeddings": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25,
