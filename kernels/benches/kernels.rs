@@ -119,6 +119,8 @@ impl Bench {
                 kv_heads,
                 head_dim: dim,
                 kv_type: KvType::F32,
+                state_layers: 0,
+                state_values: 0,
             };
             let cache = filled_cache(&self.device, geometry);
             let q: Vec<f32> = (0..requests * fresh * heads * dim).map(|i| (i * 31 % 103) as f32 / 50.0 - 1.0).collect();

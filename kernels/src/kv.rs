@@ -40,12 +40,17 @@ pub struct KvGeometry {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub kv_type: KvType,
+    /// Layers that keep a state instead of keys and values; 0 in most models.
+    pub state_layers: usize,
+    /// Values of a layer's state; every block holds one, of all tokens up to its last.
+    pub state_values: usize,
 }
 
 impl KvGeometry {
-    /// Memory of one block over all layers, keys and values.
+    /// Memory of one block over all layers: keys, values and states.
     pub fn bytes_per_block(&self) -> usize {
-        self.layers * self.kv_heads * self.head_block() * self.kv_type.bytes()
+        let keys_values = self.layers * self.kv_heads * self.head_block() * self.kv_type.bytes();
+        keys_values + self.state_layers * self.state_values * size_of::<f32>()
     }
 
     /// Values of one (layer, block, head): keys `[D, 16]`, then values `[16, D padded to 16]`.
@@ -74,6 +79,8 @@ impl KvGeometry {
 pub struct KvCache {
     geometry: KvGeometry,
     storage: KvStorage,
+    /// `[state layers][blocks][values]`, always `f32`: a state is read and written by every token.
+    states: Aligned<f32>,
 }
 
 /// The stored numbers of a cache.
@@ -93,7 +100,7 @@ impl KvCache {
         if let crate::device::Backend::Cuda(cuda) = device.backend() {
             return cuda.refuse(op);
         }
-        let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim, kv_type } = geometry;
+        let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim, kv_type, .. } = geometry;
         if block_tokens != BLOCK_TOKENS {
             let problem = format!("blocks of {block_tokens} tokens asked for, kernels work on {BLOCK_TOKENS}");
             return Err(Error::Shape { op, problem });
@@ -106,14 +113,15 @@ impl KvCache {
             KvType::F32 => KvStorage::F32(Aligned::zeroed(length)),
             KvType::F16 | KvType::BF16 => KvStorage::Half(Aligned::zeroed(length)),
         };
-        Ok(Self { geometry, storage })
+        let states = Aligned::zeroed(geometry.state_layers * blocks * geometry.state_values);
+        Ok(Self { geometry, storage, states })
     }
 
     pub fn geometry(&self) -> &KvGeometry {
         &self.geometry
     }
 
-    /// Memory of one block over all layers, keys and values.
+    /// As [`KvGeometry::bytes_per_block`].
     pub fn bytes_per_block(geometry: &KvGeometry) -> usize {
         geometry.bytes_per_block()
     }
@@ -125,6 +133,10 @@ impl KvCache {
 
     pub(crate) fn storage(&self) -> &KvStorage {
         &self.storage
+    }
+
+    pub(crate) fn states_mut(&mut self) -> &mut [f32] {
+        &mut self.states
     }
 
     pub(crate) fn storage_mut(&mut self) -> &mut KvStorage {

@@ -272,12 +272,23 @@ pub(crate) struct Parts<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: parts are handed out as disjoint `&mut [T]` (the caller's promise in `take`), like `split_at_mut` does.
-unsafe impl<T: Send> Sync for Parts<'_, T> {}
+// SAFETY: parts are handed out as disjoint `&mut [T]` (the caller's promise in `take`), like `split_at_mut` does, or as
+// `&[T]` that several tasks may hold.
+unsafe impl<T: Send + Sync> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
+    }
+
+    /// A part to read.
+    ///
+    /// # Safety
+    /// No part that [`Parts::take`] gave and that lives at the same time may overlap it.
+    pub(crate) unsafe fn read(&self, range: Range<usize>) -> &[T] {
+        assert!(range.start <= range.end && range.end <= self.length, "a part must lie inside of its slice");
+        // SAFETY: in bounds by the assertion, not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
     }
 
     /// One task's part.

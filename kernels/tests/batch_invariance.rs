@@ -155,6 +155,8 @@ fn geometry(blocks: usize, dim: usize) -> KvGeometry {
         kv_heads: KV_HEADS,
         head_dim: dim,
         kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
     }
 }
 

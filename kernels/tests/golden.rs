@@ -118,8 +118,16 @@ fn rows() {
 fn attention_over_two_splits() {
     let (heads, kv_heads, dim, length) = (4, 2, 24, 300);
     let blocks = 300usize.div_ceil(BLOCK_TOKENS);
-    let geometry =
-        KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type: KvType::F32 };
+    let geometry = KvGeometry {
+        layers: 1,
+        blocks,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads,
+        head_dim: dim,
+        kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
+    };
     let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.2, window: None };
     let [k, v] = [420, 421].map(|seed| random(seed, length * kv_heads * dim));
     let q = random(422, 2 * heads * dim);

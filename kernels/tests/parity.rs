@@ -267,6 +267,8 @@ fn paged_attention() {
             kv_heads,
             head_dim: dim,
             kv_type: KvType::F32,
+            state_layers: 0,
+            state_values: 0,
         };
         let tables = [7, 3, 9, 1, 11];
         let ranges = [0..1, 1..2, 2..5];
@@ -314,8 +316,16 @@ fn paged_attention() {
 fn windows_over_a_long_context() {
     let (heads, kv_heads, dim, length) = (4, 1, 256, 1100);
     let blocks = usize::div_ceil(length, BLOCK_TOKENS);
-    let geometry =
-        KvGeometry { layers: 1, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type: KvType::F32 };
+    let geometry = KvGeometry {
+        layers: 1,
+        blocks,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads,
+        head_dim: dim,
+        kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
+    };
     let tables: Vec<u32> = (0..blocks as u32).rev().collect();
     let [keys, values] = [110, 111].map(|seed| random(seed, length * dim));
     // The last tokens alone are asked for: context and step meet inside every window.
@@ -357,7 +367,16 @@ fn short_caches_are_f32_caches_of_rounded_numbers() {
     let f16 = |x: &f32| half::f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32();
     let bf16 = |x: &f32| half::bf16::from_f32(*x).to_f32();
     let attend = |device: &Device, kv_type: KvType, k: &[f32], v: &[f32]| {
-        let geometry = KvGeometry { layers: 2, blocks, block_tokens: BLOCK_TOKENS, kv_heads, head_dim: dim, kv_type };
+        let geometry = KvGeometry {
+            layers: 2,
+            blocks,
+            block_tokens: BLOCK_TOKENS,
+            kv_heads,
+            head_dim: dim,
+            kv_type,
+            state_layers: 0,
+            state_values: 0,
+        };
         let mut cache = KvCache::new(device, geometry).unwrap();
         kv::write(device, &mut cache, 1, k, v, &[segment(0, length, 0, 0..blocks - 1)], &tables).unwrap();
         // The last block's keys and values live in a copy.

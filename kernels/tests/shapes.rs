@@ -69,8 +69,16 @@ fn rows() {
 #[test]
 fn caches() {
     let device = Device::cpu(1);
-    let geometry =
-        KvGeometry { layers: 1, blocks: 3, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4, kv_type: KvType::F32 };
+    let geometry = KvGeometry {
+        layers: 1,
+        blocks: 3,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads: 1,
+        head_dim: 4,
+        kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
+    };
     assert_eq!(KvCache::bytes_per_block(&geometry), 16 * (4 + 16) * 4);
     assert!(KvCache::new(&device, KvGeometry { block_tokens: 32, ..geometry }).is_err());
     assert!(KvCache::new(&device, KvGeometry { kv_heads: 0, ..geometry }).is_err());
@@ -111,8 +119,16 @@ fn empty_steps_do_nothing() {
     pool::mean(&device, &mut [], &[], &[]).unwrap();
     let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 4, scale: 1.0, window: None };
     attention::bidirectional(&device, &mut [], &[], &[], &[], &[], shape).unwrap();
-    let geometry =
-        KvGeometry { layers: 1, blocks: 1, block_tokens: BLOCK_TOKENS, kv_heads: 1, head_dim: 4, kv_type: KvType::F32 };
+    let geometry = KvGeometry {
+        layers: 1,
+        blocks: 1,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads: 1,
+        head_dim: 4,
+        kv_type: KvType::F32,
+        state_layers: 0,
+        state_values: 0,
+    };
     let cache = KvCache::new(&device, geometry).unwrap();
     attention::paged(&device, &mut [], &[], &cache, 0, &[], &[], shape).unwrap();
     let table = rope::RopeTable::new(4, 10, 1e4);

@@ -3,6 +3,7 @@
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Segment};
 
 use crate::error::{Error, Result};
+use crate::layers::experts::Routes;
 
 /// The dimensions of a loaded model.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,9 @@ pub struct Geometry {
     pub vocab: usize,
     /// Positions the model was trained for.
     pub context: usize,
+    /// Of the layers, those that keep a state instead of keys and values, and the values of one.
+    pub state_layers: usize,
+    pub state_values: usize,
     /// Weights, a shared embedding counted once.
     pub parameters: u64,
     /// Bytes of these weights in the file.
@@ -28,12 +32,14 @@ impl Geometry {
     /// The cache that this model writes to, with a pool of `blocks`.
     pub fn kv(&self, blocks: usize) -> KvGeometry {
         KvGeometry {
-            layers: self.layers,
+            layers: self.layers - self.state_layers,
             blocks,
             block_tokens: lifelong_kernels::BLOCK_TOKENS,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             kv_type: KvType::default(),
+            state_layers: self.state_layers,
+            state_values: self.state_values,
         }
     }
 }
@@ -121,6 +127,7 @@ pub struct Scratch {
     pub(crate) gate: Buffer,
     pub(crate) up: Buffer,
     pub(crate) positions: Vec<u32>,
+    pub(crate) routes: Routes,
 }
 
 /// Memory for one activation; grows to the largest step and stays.

@@ -100,6 +100,8 @@ fn geometry(architecture: &str, config: &BertConfig, weights: &Weights) -> Geome
         feed_forward: config.feed_forward,
         vocab: config.vocab,
         context: config.context,
+        state_layers: 0,
+        state_values: 0,
         parameters: weights.parameters,
         weight_bytes: weights.bytes,
     }
@@ -118,6 +120,8 @@ impl Layer {
             value: linear("attention.self.value", hidden, hidden)?,
             output: linear("attention.output.dense", hidden, hidden)?,
             head_norms: None,
+            gate: None,
+            sinks: None,
             shape,
         };
         let up = linear("intermediate.dense", feed_forward, hidden)?;

@@ -213,17 +213,32 @@ impl Checkpoint {
         self.tensors.get(name).map(|entry| entry.shape.as_slice())
     }
 
+    /// The bytes of a tensor of bytes (safetensors `U8`) of this shape, with its name.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`]; [`Error::ShapeMismatch`]; [`Error::UnusableType`] when it holds another type.
+    pub fn bytes(&self, name: &str, shape: &[usize]) -> Result<(&str, &[u8])> {
+        let Some((name, entry)) = self.tensors.get_key_value(name) else {
+            return Err(self.missing(name));
+        };
+        let (path, tensor) = (self.path.clone(), name.clone());
+        if entry.type_name != "U8" {
+            let (found, usable) = (entry.type_name.to_string(), vec!["U8".to_string()]);
+            return Err(Error::UnusableType { path, tensor, found, usable });
+        }
+        if entry.shape != shape {
+            return Err(Error::ShapeMismatch { path, tensor, expected: shape.to_vec(), found: entry.shape.clone() });
+        }
+        Ok((name, &self.files[entry.file][entry.range.clone()]))
+    }
+
     /// A tensor by name.
     ///
     /// # Errors
     /// [`Error::MissingTensor`]; [`Error::UnusableType`] when no kernel reads its storage type.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>> {
         let Some((name, entry)) = self.tensors.get_key_value(name) else {
-            return Err(Error::MissingTensor {
-                path: self.path.clone(),
-                tensor: name.to_string(),
-                reason: format!("the file holds {} others", self.tensors.len()),
-            });
+            return Err(self.missing(name));
         };
         let Some(format) = entry.format else {
             let usable = match self.description {
@@ -234,6 +249,11 @@ impl Checkpoint {
             return Err(Error::UnusableType { path, tensor: name.clone(), found, usable });
         };
         Ok(TensorView { name, shape: &entry.shape, format, bytes: &self.files[entry.file][entry.range.clone()] })
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let reason = format!("the file holds {} others", self.tensors.len());
+        Error::MissingTensor { path: self.path.clone(), tensor: name.to_string(), reason }
     }
 }
 

@@ -7,6 +7,8 @@ mod bert;
 mod decoder;
 pub(crate) mod gguf;
 mod huggingface;
+mod mixture;
+mod recurrence;
 mod rope;
 pub(crate) mod window;
 
@@ -15,6 +17,8 @@ use std::path::Path;
 pub use bert::{BertConfig, Gelu};
 pub use decoder::{Biases, DecoderConfig, Family, Gate, Norm, Tying};
 pub use huggingface::HuggingFace;
+pub use mixture::{ExpertGate, Mixture};
+pub use recurrence::Recurrence;
 pub use rope::{Rope, RopeScaling};
 
 use crate::error::{Error, Result};

@@ -18,6 +18,8 @@ pub(crate) struct Names {
     pub qkv: &'static str,
     pub query_norm: &'static str,
     pub key_norm: &'static str,
+    /// The sinks of the heads; a tensor's whole name.
+    pub sinks: &'static str,
     pub mlp_norm: &'static str,
     pub gate: &'static str,
     pub up: &'static str,
@@ -28,7 +30,7 @@ pub(crate) struct Names {
 impl Names {
     /// The names that a checkpoint uses.
     pub fn of(checkpoint: &Checkpoint) -> Self {
-        if checkpoint.gguf().is_some() { Self::gguf() } else { Self::hugging_face(checkpoint) }
+        if checkpoint.gguf().is_some() { Self::gguf(checkpoint) } else { Self::hugging_face(checkpoint) }
     }
 
     /// A part of one layer.
@@ -36,7 +38,9 @@ impl Names {
         format!("{}.{layer}.{part}", self.layers)
     }
 
-    fn gguf() -> Self {
+    fn gguf(checkpoint: &Checkpoint) -> Self {
+        // gpt-oss files name the norm before the experts by what it stands behind.
+        let before_mlp = checkpoint.contains("blk.0.ffn_norm.weight");
         Names {
             embedding: "token_embd".into(),
             norm: "output_norm".into(),
@@ -50,7 +54,8 @@ impl Names {
             qkv: "attn_qkv",
             query_norm: "attn_q_norm",
             key_norm: "attn_k_norm",
-            mlp_norm: "ffn_norm",
+            sinks: "attn_sinks.weight",
+            mlp_norm: if before_mlp { "ffn_norm" } else { "post_attention_norm" },
             gate: "ffn_gate",
             up: "ffn_up",
             down: "ffn_down",
@@ -77,6 +82,7 @@ impl Names {
             qkv: "self_attn.qkv_proj",
             query_norm: "self_attn.q_norm",
             key_norm: "self_attn.k_norm",
+            sinks: "self_attn.sinks",
             mlp_norm: "post_attention_layernorm",
             gate: "mlp.gate_proj",
             up: "mlp.up_proj",

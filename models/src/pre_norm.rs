@@ -1,4 +1,5 @@
-//! The body that most decoders share: norms before both halves of a layer, grouped heads, a gated feed-forward.
+//! The body that most decoders share: norms before both halves of a layer, grouped heads, a gated feed-forward or
+//! several of which a token sees a few.
 //!
 //! ```text
 //! token ─ embedding ─┬─ rms norm ─ attention (rope, grouped heads) ─ + ─┬─ rms norm ─ gated mlp ─ + ─ … ─ norm ─ head
@@ -15,7 +16,9 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{DecoderConfig, Family};
 use crate::error::Result;
 use crate::layers::attention::Attention;
+use crate::layers::delta::DeltaNet;
 use crate::layers::embedding::Embedding;
+use crate::layers::experts::Experts;
 use crate::layers::head::Head;
 use crate::layers::mlp::GatedMlp;
 use crate::layers::norm::RmsNorm;
@@ -37,9 +40,23 @@ pub struct PreNorm {
 struct Layer {
     rotated: bool,
     attention_norm: RmsNorm,
-    attention: Attention,
+    mixer: Mixer,
+    /// Its number among the layers with keys and values, or among those with states.
+    place: usize,
     mlp_norm: RmsNorm,
-    mlp: GatedMlp,
+    mlp: FeedForward,
+}
+
+/// The first half of a layer.
+enum Mixer {
+    Attention(Attention),
+    Delta(DeltaNet),
+}
+
+/// The second half of a layer.
+enum FeedForward {
+    One(GatedMlp),
+    Many(Experts),
 }
 
 impl PreNorm {
@@ -48,6 +65,20 @@ impl PreNorm {
     /// # Errors
     /// A tensor that is missing, of another shape, of a type without a kernel, or that this body has no use for.
     pub fn load(family: &Family, config: &DecoderConfig, checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
+        Self::load_part(family, config, checkpoint, device, weights::is_angles)
+    }
+
+    /// As [`PreNorm::load`], of a checkpoint that holds other parts too: tensors that are `harmless` are left alone.
+    ///
+    /// # Errors
+    /// As [`PreNorm::load`].
+    pub fn load_part(
+        family: &Family,
+        config: &DecoderConfig,
+        checkpoint: &Checkpoint,
+        device: &Device,
+        harmless: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         let names = Names::of(checkpoint);
         let mut weights = Weights::new(checkpoint, config.notes.clone());
         let embedding = Embedding::load(&mut weights, &names.embedding, config.vocab, config.hidden)?;
@@ -55,7 +86,7 @@ impl PreNorm {
         let norm = RmsNorm::load(&mut weights, &names.norm, config.hidden, config.norm)?;
         let build = |weights: &mut Weights, layer| Layer::load(weights, &names, layer, config);
         let layers = weights.layers(device.threads(), config.layers, build)?;
-        weights.finish(weights::is_angles)?;
+        weights.finish(harmless)?;
         Ok(PreNorm {
             geometry: weights.geometry(family, config),
             notes: weights.notes,
@@ -76,10 +107,51 @@ impl Layer {
         Ok(Layer {
             rotated: config.rotated[layer],
             attention_norm: norm(weights, names.attention_norm)?,
-            attention: Attention::load(weights, names, layer, config)?,
+            mixer: match config.recurrence.as_ref().filter(|recurrence| recurrence.layers[layer]) {
+                Some(recurrence) => Mixer::Delta(DeltaNet::load(weights, names, layer, config, recurrence.shape)?),
+                None => Mixer::Attention(Attention::load(weights, names, layer, config)?),
+            },
+            place: place(config, layer),
             mlp_norm: norm(weights, names.mlp_norm)?,
-            mlp: GatedMlp::load(weights, names, layer, config)?,
+            mlp: match config.mixture.as_ref().filter(|mixture| mixture.layers[layer]) {
+                Some(mixture) => FeedForward::Many(Experts::load(weights, names, layer, config.hidden, mixture)?),
+                None => FeedForward::One(GatedMlp::load(weights, names, layer, config)?),
+            },
         })
+    }
+}
+
+/// How many layers of the same kind stand before this one.
+fn place(config: &DecoderConfig, layer: usize) -> usize {
+    let Some(recurrence) = &config.recurrence else { return layer };
+    recurrence.layers[..layer].iter().filter(|has_state| **has_state == recurrence.layers[layer]).count()
+}
+
+impl Mixer {
+    /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
+    fn forward(
+        &self,
+        device: &Device,
+        batch: &Batch,
+        cache: &mut KvCache,
+        place: usize,
+        rotary: Option<&Rotary>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        match self {
+            Mixer::Attention(attention) => attention.causal(device, batch, cache, place, rotary, scratch),
+            Mixer::Delta(delta) => delta.forward(device, batch, cache, place, scratch),
+        }
+    }
+}
+
+impl FeedForward {
+    /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
+    fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
+        match self {
+            FeedForward::One(mlp) => mlp.forward(device, rows, scratch),
+            FeedForward::Many(experts) => experts.forward(device, rows, scratch),
+        }
     }
 }
 
@@ -108,7 +180,7 @@ impl Decoder for PreNorm {
         first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
         for (index, layer) in self.layers.iter().enumerate() {
             let rotary = layer.rotated.then_some(&self.rotary);
-            layer.attention.causal(device, batch, cache, index, rotary, scratch)?;
+            layer.mixer.forward(device, batch, cache, layer.place, rotary, scratch)?;
             add_and_norm(device, &layer.mlp_norm, width, scratch)?;
             layer.mlp.forward(device, rows, scratch)?;
             let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);

@@ -6,7 +6,7 @@ use crate::architecture::{Decoder, Encoder};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
-use crate::{bert, gemma3, llama, mistral, phi3, qwen2, qwen3, smollm3, xlm_roberta};
+use crate::{bert, gemma3, gpt_oss, llama, mistral, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, xlm_roberta};
 
 /// One architecture.
 pub struct Entry {
@@ -44,6 +44,9 @@ pub static ARCHITECTURES: &[Entry] = &[
     Entry { name: "mistral", gguf: &[], hugging_face: &["MistralForCausalLM"], source: "Jiang et al. 2023, Mistral 7B, §2", load: Load::Decoder(mistral::load) },
     Entry { name: "qwen2", gguf: &["qwen2"], hugging_face: &["Qwen2ForCausalLM"], source: "Yang et al. 2024, Qwen2 Technical Report, §2.2", load: Load::Decoder(qwen2::load) },
     Entry { name: "qwen3", gguf: &["qwen3"], hugging_face: &["Qwen3ForCausalLM"], source: "Yang et al. 2025, Qwen3 Technical Report, §2", load: Load::Decoder(qwen3::load) },
+    Entry { name: "qwen3moe", gguf: &["qwen3moe"], hugging_face: &["Qwen3MoeForCausalLM", "qwen3_moe"], source: "Yang et al. 2025, Qwen3 Technical Report, §2", load: Load::Decoder(qwen3_moe::load) },
+    Entry { name: "qwen35", gguf: &["qwen35", "qwen35moe"], hugging_face: &["Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM", "qwen3_5", "qwen3_5_text", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "qwen3_5_moe", "qwen3_5_moe_text"], source: "Qwen Team 2026, Qwen3.5; Yang et al. 2025, Gated Delta Networks, §3", load: Load::Decoder(qwen3_5::load) },
+    Entry { name: "gpt-oss", gguf: &["gpt-oss"], hugging_face: &["GptOssForCausalLM", "gpt_oss"], source: "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, §2", load: Load::Decoder(gpt_oss::load) },
     Entry { name: "gemma3", gguf: &["gemma3"], hugging_face: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text"], source: "Gemma Team 2025, Gemma 3 Technical Report, §2", load: Load::Decoder(gemma3::load) },
     Entry { name: "smollm3", gguf: &["smollm3"], hugging_face: &["SmolLM3ForCausalLM"], source: "Bakouch et al. 2025, SmolLM3; layers without positions: Yang et al. 2025, Rope to Nope and Back Again, §4", load: Load::Decoder(smollm3::load) },
     Entry { name: "phi3", gguf: &["phi3"], hugging_face: &["Phi3ForCausalLM"], source: "Abdin et al. 2024, Phi-3 Technical Report, §2; Phi-4-Mini Technical Report 2025, §2", load: Load::Decoder(phi3::load) },

@@ -48,6 +48,27 @@ impl<'a> Weights<'a> {
         Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
     }
 
+    /// One weight of `n` outputs and `k` inputs an expert, as they stand in the file: `[experts, n, k]`.
+    pub fn stack(&mut self, name: &str, shape: [usize; 3]) -> Result<TensorView<'a>> {
+        self.take(name, &shape)
+    }
+
+    /// As [`Weights::stack`], of plain numbers.
+    pub fn plain_stack(&mut self, name: &str, shape: [usize; 3]) -> Result<TensorView<'a>> {
+        let view = self.take(name, &shape)?;
+        check_plain(self.checkpoint, &view)?;
+        Ok(view)
+    }
+
+    /// A tensor of bytes that mean something only to the caller, each of them `elements` weights.
+    pub fn bytes(&mut self, name: &str, shape: &[usize], elements: u64) -> Result<&'a [u8]> {
+        let (name, bytes) = self.checkpoint.bytes(name, shape)?;
+        self.taken.insert(name);
+        self.parameters += bytes.len() as u64 * elements;
+        self.bytes += bytes.len() as u64;
+        Ok(bytes)
+    }
+
     /// A bias or a norm.
     pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>> {
         let view = self.take(name, &[n])?;
@@ -58,6 +79,23 @@ impl<'a> Weights<'a> {
     pub fn table(&mut self, name: &str, n: usize, k: usize) -> Result<Vec<f32>> {
         let view = self.take(name, &[n, k])?;
         floats(self.checkpoint, &view)
+    }
+
+    /// Plain numbers of any shape, row-major.
+    pub fn numbers(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let view = self.take(name, shape)?;
+        floats(self.checkpoint, &view)
+    }
+
+    /// Two weights of `n` outputs whose rows take turns in one tensor, `turn` rows at a time.
+    pub fn in_turns(&mut self, name: &str, n: usize, turn: usize, k: usize) -> Result<[Matrix; 2]> {
+        let view = self.take(name, &[2 * n, k])?;
+        let turn_bytes = view.bytes.len() / (2 * n) * turn;
+        let every_second = |first: usize| -> Result<Matrix> {
+            let bytes: Vec<u8> = view.bytes.chunks(turn_bytes).skip(first).step_by(2).flatten().copied().collect();
+            Ok(Matrix::from_bytes(view.format, n, k, &bytes)?)
+        };
+        Ok([every_second(0)?, every_second(1)?])
     }
 
     /// Marks a tensor that has been read elsewhere, or that does not take part.
@@ -129,6 +167,7 @@ impl<'a> Weights<'a> {
 
     /// The dimensions of a decoder all of whose tensors have been taken.
     pub fn geometry(&self, family: &Family, config: &DecoderConfig) -> Geometry {
+        let recurrence = config.recurrence.as_ref();
         Geometry {
             architecture: family.name.to_string(),
             layers: config.layers,
@@ -139,6 +178,8 @@ impl<'a> Weights<'a> {
             feed_forward: config.feed_forward,
             vocab: config.vocab,
             context: config.context,
+            state_layers: recurrence.map_or(0, |recurrence| recurrence.layers.iter().filter(|is| **is).count()),
+            state_values: recurrence.map_or(0, |recurrence| recurrence.shape.state_values()),
             parameters: self.parameters,
             weight_bytes: self.bytes,
         }
@@ -187,12 +228,23 @@ fn floats(checkpoint: &Checkpoint, view: &TensorView) -> Result<Vec<f32>> {
         Format::F32 => Ok(view.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
         Format::F16 => Ok(halves(view.bytes).map(|bits| half::f16::from_bits(bits).to_f32()).collect()),
         Format::BF16 => Ok(halves(view.bytes).map(|bits| half::bf16::from_bits(bits).to_f32()).collect()),
-        other => Err(Error::UnusableType {
-            path: checkpoint.path().to_path_buf(),
-            tensor: view.name.to_string(),
-            found: format!("{other:?} where a vector is expected"),
-            usable: ["F32", "F16", "BF16"].map(String::from).to_vec(),
-        }),
+        _ => Err(not_plain(checkpoint, view)),
+    }
+}
+
+fn check_plain(checkpoint: &Checkpoint, view: &TensorView) -> Result<()> {
+    match view.format {
+        Format::F32 | Format::F16 | Format::BF16 => Ok(()),
+        _ => Err(not_plain(checkpoint, view)),
+    }
+}
+
+fn not_plain(checkpoint: &Checkpoint, view: &TensorView) -> Error {
+    Error::UnusableType {
+        path: checkpoint.path().to_path_buf(),
+        tensor: view.name.to_string(),
+        found: format!("{:?} where plain numbers are expected", view.format),
+        usable: ["F32", "F16", "BF16"].map(String::from).to_vec(),
     }
 }
 
@@ -234,6 +286,8 @@ fn has_non_finite(format: Format, bytes: &[u8]) -> bool {
         Format::Q4K => any_scale(144, &[0, 2]),
         Format::Q5K => any_scale(176, &[0, 2]),
         Format::Q6K => any_scale(210, &[208]),
+        // Of its scales, one stands for no number.
+        Format::MXFP4 => bytes.chunks_exact(17).fold(false, |seen, chunk| seen | (chunk[0] == u8::MAX)),
         // Its scale is an f32 at the start of 292 bytes.
         Format::Q8K => bytes.chunks_exact(292).any(|chunk| f32_at(chunk) & F32_EXPONENT == F32_EXPONENT),
     }
@@ -260,6 +314,7 @@ mod tests {
             (Format::Q5K, 176, 0, 0x7c00),
             (Format::Q6K, 210, 208, 0x7c00),
             (Format::Q8K, 292, 2, 0x7f80),
+            (Format::MXFP4, 17, 0, 0x11ff),
         ];
         for (format, block, at, bits) in blocks {
             let mut bytes = vec![0x11u8; block * 100];

@@ -131,6 +131,44 @@ fn fused_matrices_partly_rotated_heads_and_divisors_in_the_file() {
     check_decoder("phi3-gguf-f16", FLOAT_TOLERANCE);
 }
 
+/// Ties included: two experts of each mixture have the same logits for every token.
+#[test]
+fn mixtures_of_experts() {
+    check_decoder("qwen3moe", FLOAT_TOLERANCE);
+    check_decoder("qwen3moe-stacked", FLOAT_TOLERANCE);
+    check_decoder("qwen3moe-gguf-f16", FLOAT_TOLERANCE);
+    check_quantised("qwen3moe-gguf-q8_0");
+}
+
+#[test]
+fn sinks_and_experts_with_a_clamped_gate() {
+    check_decoder("gpt-oss-bf16", FLOAT_TOLERANCE);
+}
+
+/// Plain but for the experts, whose activations are of 8 bits.
+#[test]
+fn experts_of_four_bit_floats() {
+    check_quantised("gpt-oss");
+    let (device, tokens) = (Device::cpu(1), expected::<Decoded>("gpt-oss").tokens);
+    let logits = ["gpt-oss", "gpt-oss-gguf-mxfp4"].map(|name| {
+        let model = load_decoder(&Checkpoint::open(&golden(name)).unwrap(), &device).unwrap();
+        (model.geometry().parameters, decode::logits(model.as_ref(), &device, &tokens, 600))
+    });
+    // Two layouts of the same numbers.
+    assert!(logits[0] == logits[1]);
+}
+
+#[test]
+fn linear_attention_beside_gated_attention() {
+    check_decoder("qwen3_5-moe", FLOAT_TOLERANCE);
+    check_decoder("qwen3_5-dense", FLOAT_TOLERANCE);
+    check_decoder("qwen3_5-gguf-f16", FLOAT_TOLERANCE);
+    let model = load_decoder(&Checkpoint::open(&golden("qwen3_5-moe")).unwrap(), &Device::cpu(1)).unwrap();
+    for part in ["vision is not used (tensors: 1)", "multi-token prediction is not used (tensors: 1)"] {
+        assert!(model.notes().iter().any(|note| note.contains(part)), "{:?}", model.notes());
+    }
+}
+
 /// A multimodal checkpoint leaves out keys that equal the defaults and keeps tensors one level down.
 #[test]
 fn a_text_model_inside_a_multimodal_one() {

@@ -241,13 +241,13 @@ fn a_wrong_request_names_key_and_both_types() {
 fn a_type_without_a_kernel_fails_alone_and_by_name() {
     let mut gguf = Gguf::new(3, 2, 0);
     gguf.tensor("fine", &[8], 0, 0);
-    gguf.tensor("blk.0.ffn_up.weight", &[32, 1], 39, 32);
-    gguf.data(&[0; 64]);
+    gguf.tensor("blk.0.ffn_up.weight", &[256, 1], 35, 32);
+    gguf.data(&[0; 128]);
     let checkpoint = gguf.open().unwrap();
     assert!(checkpoint.tensor("fine").is_ok());
     let message = checkpoint.tensor("blk.0.ffn_up.weight").unwrap_err().to_string();
     assert!(
-        message.contains("blk.0.ffn_up.weight") && message.contains("MXFP4") && message.contains("Q8_0"),
+        message.contains("blk.0.ffn_up.weight") && message.contains("TQ2_0") && message.contains("Q8_0"),
         "{message}"
     );
 }

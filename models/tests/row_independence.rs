@@ -14,7 +14,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 20] = [
     "llama-untied",
     "llama-bias-linear",
     "llama-tied-llama3",
@@ -27,6 +27,14 @@ const MODELS: [&str; 12] = [
     "gemma3-gguf-q8_0",
     "smollm3",
     "phi3-longrope",
+    "qwen3moe",
+    "qwen3moe-stacked",
+    "qwen3moe-gguf-q8_0",
+    "gpt-oss",
+    "gpt-oss-bf16",
+    "qwen3_5-moe",
+    "qwen3_5-dense",
+    "qwen3_5-gguf-f16",
 ];
 
 fn tokens(model: &dyn Decoder, seed: u64, len: usize) -> Vec<u32> {
@@ -125,6 +133,36 @@ fn run_step(
     for (row, index) in rows.iter().enumerate() {
         let found = &logits[(outputs.len() - 1 - row) * vocab..][..vocab];
         requests[*index].logits.extend_from_slice(found);
+    }
+}
+
+/// Whole blocks that another request computed, behind which two requests go different ways.
+#[test]
+fn a_prefix_in_the_cache_equals_one_that_is_computed() {
+    for name in MODELS {
+        let device = Device::cpu(2);
+        let model = load_decoder(&checkpoint(name), &device).unwrap();
+        let mut cache = KvCache::new(&device, model.geometry().kv(8)).unwrap();
+        let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+        let prefix = 2 * BLOCK_TOKENS;
+        let texts = [3, 4].map(|seed| {
+            let mut text = tokens(model.as_ref(), 2, prefix);
+            text.extend(tokens(model.as_ref(), seed, 20));
+            text
+        });
+        // The first text from its start, then the second from where they part, then the first again.
+        for (text, start, tables) in [(0, 0, [7, 6, 0, 1]), (1, prefix, [7, 6, 2, 3]), (0, prefix, [7, 6, 4, 5])] {
+            let rows = &texts[text][start..];
+            let positions: Vec<u32> = (start as u32..texts[text].len() as u32).collect();
+            let outputs: Vec<usize> = (0..rows.len()).collect();
+            let segments = [Segment { query_start: 0, query_len: rows.len(), context_len: start, table: 0..4 }];
+            let batch =
+                Batch { tokens: rows, positions: &positions, segments: &segments, tables: &tables, outputs: &outputs };
+            model.forward(&device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+            let alone = decode::logits(model.as_ref(), &device, &texts[text], texts[text].len());
+            let alone = &alone[start * model.geometry().vocab..];
+            assert_eq!(bits(&logits), bits(alone), "{name}, text {text} from {start}");
+        }
     }
 }
 

@@ -15,6 +15,23 @@ pub(crate) fn swiglu(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32]) {
     });
 }
 
+pub(crate) fn swiglu_clamped(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32], alpha: f32, limit: f32) {
+    let parts = Parts::new(out);
+    cpu.run_rows(gate.len(), 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        let out = unsafe { parts.take(range.clone()) };
+        swiglu_clamped_part(cpu.instruction_set, out, &gate[range.clone()], &up[range], alpha, limit);
+    });
+}
+
+pub(crate) fn sigmoid_gate(cpu: &Cpu, x: &mut [f32], gate: &[f32]) {
+    let parts = Parts::new(x);
+    cpu.run_rows(gate.len(), 1, |range| {
+        // SAFETY: ranges of `run_rows` do not overlap.
+        sigmoid_gate_part(cpu.instruction_set, unsafe { parts.take(range.clone()) }, &gate[range]);
+    });
+}
+
 pub(crate) fn geglu(cpu: &Cpu, out: &mut [f32], gate: &[f32], up: &[f32]) {
     let parts = Parts::new(out);
     cpu.run_rows(gate.len(), 1, |range| {
@@ -117,6 +134,28 @@ fn gated<V: Vector, F: Function>(v: V, out: &mut [f32], gate: &[f32], up: &[f32]
 kernel! {
     fn swiglu_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32]) {
         gated::<V, Silu>(v, out, gate, up);
+    }
+}
+
+kernel! {
+    fn swiglu_clamped_part<V>(v, out: &mut [f32], gate: &[f32], up: &[f32], alpha: f32, limit: f32) {
+        for ((out, gate), up) in out.chunks_mut(LANES).zip(gate.chunks(LANES)).zip(up.chunks(LANES)) {
+            let (gate, up) = (load_part(v, gate), load_part(v, up));
+            let gate = v.select_less(v.splat(limit), gate, v.splat(limit), gate);
+            let up = v.select_less(v.splat(limit), up, v.splat(limit), up);
+            let up = v.select_less(up, v.splat(-limit), v.splat(-limit), up);
+            let gated = v.multiply(gate, sigmoid(v, v.multiply(gate, v.splat(alpha))));
+            store_part(v, out, v.multiply(v.add(up, v.splat(1.0)), gated));
+        }
+    }
+}
+
+kernel! {
+    fn sigmoid_gate_part<V>(v, x: &mut [f32], gate: &[f32]) {
+        for (x, gate) in x.chunks_mut(LANES).zip(gate.chunks(LANES)) {
+            let value = v.multiply(load_part(v, x), sigmoid(v, load_part(v, gate)));
+            store_part(v, x, value);
+        }
     }
 }
 

@@ -57,7 +57,12 @@ struct Step<'a> {
 
 impl Step<'_> {
     /// `storage` begins at the layer; `round` converts up to 16 values.
-    fn write<T: Copy + Default + Send>(&self, cpu: &Cpu, storage: &mut [T], round: impl Fn(&mut [T], &[f32]) + Sync) {
+    fn write<T: Copy + Default + Send + Sync>(
+        &self,
+        cpu: &Cpu,
+        storage: &mut [T],
+        round: impl Fn(&mut [T], &[f32]) + Sync,
+    ) {
         let heads = self.geometry.kv_heads;
         let storage = Parts::new(storage);
         let heads_a_task = if self.k.len() < VALUES_A_TASK { heads } else { 1 };
@@ -112,5 +117,10 @@ pub(crate) fn copy_block(cache: &mut KvCache, from: usize, to: usize) {
             KvStorage::F32(values) => values.copy_within(from..from + length, to),
             KvStorage::Half(bits) => bits.copy_within(from..from + length, to),
         }
+    }
+    let size = geometry.state_values;
+    for layer in 0..geometry.state_layers {
+        let [from, to] = [from, to].map(|block| (layer * geometry.blocks + block) * size);
+        cache.states_mut().copy_within(from..from + size, to);
     }
 }

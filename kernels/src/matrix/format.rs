@@ -20,11 +20,12 @@ pub enum Format {
     Q5K,
     Q6K,
     Q8K,
+    MXFP4,
 }
 
 impl Format {
     /// Every format, in ggml's order.
-    pub const ALL: [Format; 14] = [
+    pub const ALL: [Format; 15] = [
         Format::F32,
         Format::F16,
         Format::BF16,
@@ -39,13 +40,14 @@ impl Format {
         Format::Q5K,
         Format::Q6K,
         Format::Q8K,
+        Format::MXFP4,
     ];
 
     /// Values in one block of a row; rows hold whole blocks.
     pub fn block_values(self) -> usize {
         match self {
             Format::F32 | Format::F16 | Format::BF16 => 1,
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 | Format::MXFP4 => 32,
             Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K => 256,
         }
     }
@@ -66,6 +68,7 @@ impl Format {
             Format::Q5K => 176,
             Format::Q6K => 210,
             Format::Q8K => 292,
+            Format::MXFP4 => 17,
         }
     }
 }

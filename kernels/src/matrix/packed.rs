@@ -117,7 +117,8 @@ impl Blocks {
         let bits = if matches!(format, Format::Q4_0 | Format::Q4_1 | Format::Q4K) { 4 } else { 8 };
         let halves = if matches!(format, Format::Q2K | Format::Q3K | Format::Q6K | Format::Q8K) { 2 } else { 1 };
         let has_minima = matches!(format, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K);
-        let half_precision = format.block_values() == 32;
+        // The exponents of MXFP4 reach further than those of `f16`.
+        let half_precision = format.block_values() == 32 && format != Format::MXFP4;
         let groups = columns / 32;
         let all = rows.div_ceil(TILE_ROWS) * groups;
         let factors = all * halves * TILE_ROWS;

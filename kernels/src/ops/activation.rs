@@ -21,6 +21,45 @@ pub fn swiglu(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) -> Res
     Ok(())
 }
 
+/// `out = (up + 1) · gate · sigmoid(α · gate)`, with the gate kept below `limit` and `up` within ± `limit`: the gate of
+/// gpt-oss (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", §2.2; its constants are in the released code).
+///
+/// # Shapes
+/// `out`, `gate`, `up` `[T, F]`
+///
+/// # Errors
+/// Different lengths.
+pub fn swiglu_clamped(
+    device: &Device,
+    out: &mut [f32],
+    gate: &[f32],
+    up: &[f32],
+    alpha: f32,
+    limit: f32,
+) -> Result<()> {
+    let op = "swiglu_clamped";
+    check_gate(op, out, gate, up)?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::swiglu_clamped(cpu, out, gate, up, alpha, limit),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
+/// `x *= sigmoid(gate)`, in place.
+///
+/// # Errors
+/// Different lengths.
+pub fn sigmoid_gate(device: &Device, x: &mut [f32], gate: &[f32]) -> Result<()> {
+    let op = "sigmoid_gate";
+    check_length(op, "gate", gate.len(), &[("x", x.len())])?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::activation::sigmoid_gate(cpu, x, gate),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    Ok(())
+}
+
 /// `out = gelu_tanh(gate) · up`, the gate of Gemma.
 ///
 /// # Shapes

@@ -44,6 +44,46 @@ pub fn paged(
     tables: &[u32],
     shape: AttentionShape,
 ) -> Result<()> {
+    paged_over(device, out, q, cache, layer, segments, tables, shape, None)
+}
+
+/// [`paged`] with a sink for each query head: a logit that takes part in the softmax and brings no value, so that the
+/// weights of the keys sum to less than 1 (Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks",
+/// §3.3, where it is a key; as a learned logit in gpt-oss). It joins last: all else is computed as without it.
+///
+/// # Shapes
+/// As [`paged`] · `sinks` `[HQ]`, not scaled
+///
+/// # Errors
+/// As [`paged`]; another number of sinks than heads.
+#[allow(clippy::too_many_arguments)]
+pub fn paged_with_sinks(
+    device: &Device,
+    out: &mut [f32],
+    q: &[f32],
+    sinks: &[f32],
+    cache: &KvCache,
+    layer: usize,
+    segments: &[Segment],
+    tables: &[u32],
+    shape: AttentionShape,
+) -> Result<()> {
+    check_length("paged attention", "sinks", sinks.len(), &[("heads", shape.heads)])?;
+    paged_over(device, out, q, cache, layer, segments, tables, shape, Some(sinks))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn paged_over(
+    device: &Device,
+    out: &mut [f32],
+    q: &[f32],
+    cache: &KvCache,
+    layer: usize,
+    segments: &[Segment],
+    tables: &[u32],
+    shape: AttentionShape,
+    sinks: Option<&[f32]>,
+) -> Result<()> {
     let op = "paged attention";
     check_shape(op, &shape)?;
     let geometry = cache.geometry();
@@ -59,7 +99,7 @@ pub fn paged(
     check_segments(op, geometry, layer, tokens, segments, tables)?;
     let begun = Instant::now();
     match device.backend() {
-        Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape),
+        Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape, sinks),
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
     let reach = shape.window.unwrap_or(usize::MAX);

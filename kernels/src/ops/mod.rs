@@ -5,7 +5,9 @@
 
 pub mod activation;
 pub mod attention;
+pub mod delta;
 pub mod embed;
+pub mod experts;
 pub mod kv;
 pub mod matmul;
 pub mod norm;

@@ -43,6 +43,10 @@ pub fn linear(x: &[f32], w: &[f32], k: usize) -> Vec<f64> {
 
 /// Bytes of `weights` in `format` as candle writes them, and the numbers candle reads back.
 pub fn quantise(format: Format, n: usize, k: usize, weights: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    if format == Format::MXFP4 {
+        let bytes = weights.chunks_exact(32).flat_map(mxfp4_block).collect::<Vec<u8>>();
+        return (bytes.clone(), dequantise(format, n, k, bytes));
+    }
     let device = CandleDevice::Cpu;
     let tensor = Tensor::from_slice(weights, (n, k), &device).unwrap();
     let quantised = QTensor::quantize(&tensor, candle_type(format)).unwrap();
@@ -50,8 +54,37 @@ pub fn quantise(format: Format, n: usize, k: usize, weights: &[f32]) -> (Vec<u8>
     (bytes.clone(), dequantise(format, n, k, bytes))
 }
 
+/// The numbers of a 4-bit float by its bits, those with a sign left out.
+const FOUR_BIT_FLOATS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
+/// A block of 32 values in MXFP4, which candle does not have: the largest becomes 4 to 8 units, each the nearest number.
+fn mxfp4_block(values: &[f32]) -> Vec<u8> {
+    let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let exponent = largest.log2().floor() as i32 - 2;
+    let code = |value: f32| {
+        let units = value.abs() / 2f32.powi(exponent);
+        let distance = |code: &usize| (FOUR_BIT_FLOATS[*code] - units).abs();
+        let nearest = (0..8).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap() as u8;
+        nearest | u8::from(value < 0.0) << 3
+    };
+    let nibbles = (0..16).map(|index| code(values[index]) | code(values[index + 16]) << 4);
+    std::iter::once((exponent + 127) as u8).chain(nibbles).collect()
+}
+
 /// The numbers candle reads from `bytes`.
 pub fn dequantise(format: Format, n: usize, k: usize, bytes: Vec<u8>) -> Vec<f32> {
+    if format == Format::MXFP4 {
+        let number = |nibble: u8, scale: f32| {
+            let magnitude = FOUR_BIT_FLOATS[usize::from(nibble & 7)] * scale;
+            if nibble & 8 == 0 { magnitude } else { -magnitude }
+        };
+        let block = |block: &[u8]| {
+            let scale = 2f32.powi(i32::from(block[0]) - 127);
+            let nibbles = [0, 4].map(|shift| block[1..].iter().map(move |byte| byte >> shift & 15));
+            nibbles.into_iter().flatten().map(|nibble| number(nibble, scale)).collect::<Vec<f32>>()
+        };
+        return bytes.chunks_exact(17).flat_map(block).collect();
+    }
     let device = CandleDevice::Cpu;
     let storage = QStorage::from_data(bytes.into(), &device, candle_type(format)).unwrap();
     let tensor = QTensor::new(storage, (n, k)).unwrap().dequantize(&device).unwrap();
@@ -74,6 +107,7 @@ fn candle_type(format: Format) -> GgmlDType {
         Format::Q5K => GgmlDType::Q5K,
         Format::Q6K => GgmlDType::Q6K,
         Format::Q8K => GgmlDType::Q8K,
+        Format::MXFP4 => unreachable!("candle has no such type"),
     }
 }
 

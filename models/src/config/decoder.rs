@@ -3,7 +3,7 @@
 use lifelong_kernels::ops::rope::RopeStyle;
 
 use super::gguf::GgufKeys;
-use super::{HuggingFace, MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, Rope, problem, within};
+use super::{HuggingFace, MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, Mixture, Recurrence, Rope, problem, within};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::error::{Error, Result};
 
@@ -66,6 +66,14 @@ pub struct DecoderConfig {
     pub head_norms: bool,
     /// Whether q, k and v are stored as one matrix, and gate and up as another.
     pub fused: bool,
+    /// Whether every query head has a sink, a logit that joins its softmax.
+    pub sinks: bool,
+    /// Whether the output of attention is gated before it is projected; the gate's rows take turns with the query's.
+    pub gated_attention: bool,
+    /// Layers of several experts, where a model has them.
+    pub mixture: Option<Mixture>,
+    /// Layers of linear attention, where a model has them.
+    pub recurrence: Option<Recurrence>,
     /// Defaults that were taken because a key was absent.
     pub notes: Vec<String>,
 }
@@ -106,6 +114,18 @@ impl DecoderConfig {
     /// we do not have.
     pub fn from_checkpoint(checkpoint: &Checkpoint, family: &Family) -> Result<Self> {
         match checkpoint.metadata()? {
+            Metadata::Gguf(header) => refuse_gguf_mixture(GgufKeys { header, architecture: family.name })?,
+            Metadata::HuggingFace { path, config } => refuse_mixture(&HuggingFace { path, config })?,
+        }
+        Self::of_mixture(checkpoint, family)
+    }
+
+    /// As [`DecoderConfig::from_checkpoint`], for a family that reads the keys of its mixture of experts itself.
+    ///
+    /// # Errors
+    /// As [`DecoderConfig::from_checkpoint`].
+    pub fn of_mixture(checkpoint: &Checkpoint, family: &Family) -> Result<Self> {
+        match checkpoint.metadata()? {
             Metadata::Gguf(header) => {
                 Self::from_gguf(checkpoint, GgufKeys { header, architecture: family.name }, family)
             }
@@ -129,7 +149,9 @@ impl DecoderConfig {
         let layers = dimension("num_hidden_layers", MAX_LAYERS)?;
         let hidden = dimension("hidden_size", MAX_WIDTH)?;
         let heads = dimension("num_attention_heads", MAX_WIDTH)?;
-        let feed_forward = dimension("intermediate_size", MAX_WIDTH)?;
+        // Models without a layer that is not a mixture have the width of experts alone.
+        let is_dense = config.raw("intermediate_size").is_some() || config.raw("moe_intermediate_size").is_none();
+        let feed_forward = dimension(if is_dense { "intermediate_size" } else { "moe_intermediate_size" }, MAX_WIDTH)?;
         let vocab = dimension("vocab_size", MAX_VOCAB)?;
         let context = dimension("max_position_embeddings", MAX_CONTEXT)?;
         let declared = |key: &str| family.defaults.iter().any(|(name, _)| *name == key) || config.raw(key).is_some();
@@ -168,6 +190,10 @@ impl DecoderConfig {
             },
             head_norms: false,
             fused: false,
+            sinks: false,
+            gated_attention: false,
+            mixture: None,
+            recurrence: None,
             notes,
         })
     }
@@ -187,7 +213,13 @@ impl DecoderConfig {
             let text = format!("found {found}, expected the key length {head_dim}");
             return Err(keys.problem("attention.value_length", text));
         }
-        let layers = dimension("block_count", MAX_LAYERS)?;
+        // Blocks behind the layers predict further tokens: another part than this one.
+        let blocks = dimension("block_count", MAX_LAYERS)?;
+        let layers = blocks.saturating_sub(keys.get("nextn_predict_layers")?.unwrap_or(0));
+        keys.within("block_count", layers, MAX_LAYERS)?;
+        let is_dense = keys.get::<usize>("expert_feed_forward_length")?.is_none();
+        let states_dense = keys.get::<usize>("feed_forward_length")?.is_some();
+        let feed_forward = if is_dense || states_dense { "feed_forward_length" } else { "expert_feed_forward_length" };
         let rope = Rope::from_gguf(checkpoint, keys, head_dim, family)?;
         let mut notes = Vec::new();
         let bias = |part: &str| checkpoint.contains(&format!("blk.0.{part}.bias"));
@@ -197,7 +229,7 @@ impl DecoderConfig {
             heads,
             kv_heads,
             head_dim,
-            feed_forward: dimension("feed_forward_length", MAX_WIDTH)?,
+            feed_forward: dimension(feed_forward, MAX_WIDTH)?,
             vocab: vocab(checkpoint, keys)?,
             context: rope.usable(dimension("context_length", MAX_CONTEXT)?, &mut notes).min(MAX_CONTEXT),
             norm: Norm { epsilon: keys.require("attention.layer_norm_rms_epsilon")?, offset: 0.0 },
@@ -210,17 +242,24 @@ impl DecoderConfig {
             biases: Biases { qkv: bias("attn_q"), output: bias("attn_output"), mlp: bias("ffn_gate") },
             head_norms: false,
             fused: false,
+            sinks: false,
+            gated_attention: false,
+            mixture: None,
+            recurrence: None,
             notes,
         })
     }
 }
 
+const QUANTISED: &str = "weights quantised by a Python library cannot be read; use the original or a GGUF file";
+
 /// Keys of any family that change what is computed, in a way no architecture here computes.
 fn refuse(config: &HuggingFace) -> Result<()> {
     let path = config.path;
-    if config.raw("quantization_config").is_some() {
-        let text = "weights quantised by a Python library cannot be read; use the original or a GGUF file";
-        return Err(problem(path, "quantization_config", text));
+    let method = config.raw("quantization_config").map(|quantisation| quantisation.get("quant_method"));
+    // These tensors say what they are by their own names.
+    if method.is_some_and(|method| method.and_then(|method| method.as_str()) != Some("mxfp4")) {
+        return Err(problem(path, "quantization_config", QUANTISED));
     }
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if let Some(found) = config.get::<f64>(key)?.filter(|cap| *cap != 0.0) {
@@ -232,6 +271,15 @@ fn refuse(config: &HuggingFace) -> Result<()> {
         let text = "found true; only causal attention is supported for decoders";
         return Err(problem(path, "use_bidirectional_attention", text));
     }
+    Ok(())
+}
+
+/// As [`refuse`], for families without mixtures.
+fn refuse_mixture(config: &HuggingFace) -> Result<()> {
+    let path = config.path;
+    if config.raw("quantization_config").is_some() {
+        return Err(problem(path, "quantization_config", QUANTISED));
+    }
     for key in ["num_experts", "num_local_experts"] {
         if let Some(found) = config.get::<usize>(key)?.filter(|experts| *experts > 0) {
             let text = format!("found {found}; mixtures of experts are not part of this architecture");
@@ -241,12 +289,19 @@ fn refuse(config: &HuggingFace) -> Result<()> {
     Ok(())
 }
 
+/// As [`refuse_mixture`].
+fn refuse_gguf_mixture(keys: GgufKeys) -> Result<()> {
+    match keys.get::<u32>("expert_count")?.filter(|experts| *experts > 0) {
+        Some(experts) => {
+            let text = format!("found {experts}; mixtures of experts are not part of this architecture");
+            Err(keys.problem("expert_count", text))
+        }
+        None => Ok(()),
+    }
+}
+
 /// As [`refuse`].
 fn refuse_gguf(keys: GgufKeys) -> Result<()> {
-    if let Some(experts) = keys.get::<u32>("expert_count")?.filter(|experts| *experts > 0) {
-        let text = format!("found {experts}; mixtures of experts are not part of this architecture");
-        return Err(keys.problem("expert_count", text));
-    }
     for key in ["attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv", "attention.max_alibi_bias"]
     {
         if let Some(found) = keys.get::<f32>(key)?.filter(|value| *value != 0.0) {

@@ -69,7 +69,7 @@ pub static TENSOR_TYPES: &[TensorType] = &[
     usable(30, "BF16", 1, 2, Format::BF16),
     named(34, "TQ1_0", 256, 54),
     named(35, "TQ2_0", 256, 66),
-    named(39, "MXFP4", 32, 17),
+    usable(39, "MXFP4", 32, 17, Format::MXFP4),
     named(40, "NVFP4", 64, 36),
     named(41, "Q1_0", 128, 18),
 ];

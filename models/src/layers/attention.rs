@@ -1,5 +1,6 @@
 //! Self-attention: projections around the kernel, causal over the cache or within a whole text.
 
+use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::ops::matmul::Precision;
@@ -21,6 +22,10 @@ pub(crate) struct Attention {
     pub value: Linear,
     pub output: Linear,
     pub head_norms: Option<HeadNorms>,
+    /// The gate of the output, `[HQ · D]`.
+    pub gate: Option<Linear>,
+    /// A logit of each query head that joins its softmax.
+    pub sinks: Option<Vec<f32>>,
     pub shape: AttentionShape,
 }
 
@@ -45,7 +50,15 @@ impl Attention {
             false => None,
         };
         let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let mut gate = None;
         let [query, key, value] = match config.fused {
+            _ if config.gated_attention => {
+                let turns = weights.in_turns(&format!("{}.weight", name(names.query)), q_width, head_dim, hidden)?;
+                let [query, gates] = turns.map(|weight| Linear::new(weight, None));
+                gate = Some(gates);
+                let key = Linear::load(weights, &name(names.key), kv_width, hidden, qkv)?;
+                [query, key, Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?]
+            }
             true => Linear::load_split(weights, &name(names.qkv), [q_width, kv_width, kv_width], hidden)?,
             false => [
                 Linear::load(weights, &name(names.query), q_width, hidden, qkv)?,
@@ -53,12 +66,15 @@ impl Attention {
                 Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?,
             ],
         };
+        let sinks = if config.sinks { Some(weights.vector(&name(names.sinks), heads)?) } else { None };
         Ok(Attention {
             query,
             key,
             value,
             output: Linear::load(weights, &name(names.output), hidden, q_width, Bias::from(biases.output))?,
             head_norms,
+            gate,
+            sinks,
             shape: AttentionShape {
                 heads,
                 kv_heads,
@@ -97,7 +113,18 @@ impl Attention {
             rotary.forward(device, k, batch.positions, kv_heads)?;
         }
         kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
-        attention::paged(device, attended, q, cache, layer, batch.segments, batch.tables, self.shape)?;
+        let (segments, tables) = (batch.segments, batch.tables);
+        match &self.sinks {
+            Some(sinks) => {
+                attention::paged_with_sinks(device, attended, q, sinks, cache, layer, segments, tables, self.shape)?
+            }
+            None => attention::paged(device, attended, q, cache, layer, segments, tables, self.shape)?,
+        }
+        if let Some(gate) = &self.gate {
+            let gates = scratch.gate.take(attended.len());
+            linear::forward_each(device, [(&mut *gates, gate)], x, Precision::Bits16)?;
+            activation::sigmoid_gate(device, attended, gates)?;
+        }
         self.output.forward(device, scratch.projected.take(x.len()), attended)
     }
 

@@ -25,6 +25,10 @@ impl From<bool> for Bias {
 }
 
 impl Linear {
+    pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
+        Linear { weight, bias }
+    }
+
     /// Takes `{name}.weight` `[n, k]`, and `{name}.bias` `[n]`.
     pub fn load(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
         let weight = weights.matrix(&format!("{name}.weight"), n, k)?;

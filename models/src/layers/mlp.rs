@@ -35,6 +35,18 @@ impl GatedMlp {
         Ok(GatedMlp { gate, up, down, function })
     }
 
+    /// One of SiLU without biases, from the tensors of these names for gate, up and down.
+    pub fn load_named(weights: &mut Weights, names: [String; 3], hidden: usize, width: usize) -> Result<Self> {
+        let [gate, up, down] = names;
+        let mut linear = |name: String, n, k| Linear::load(weights, &name, n, k, Bias::Absent);
+        Ok(GatedMlp {
+            gate: linear(gate, width, hidden)?,
+            up: linear(up, width, hidden)?,
+            down: linear(down, hidden, width)?,
+            function: Gate::Silu,
+        })
+    }
+
     /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
     pub fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
         let x = scratch.normed.take(rows * self.down.outputs());

@@ -2,7 +2,8 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
-use lifelong_kernels::{BLOCK_TOKENS, KvGeometry, KvType};
+use lifelong_kernels::ops::delta::{DeltaShape, HeadOrder};
+use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry, KvType};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
 use lifelong_models::config::HuggingFace;
 use lifelong_models::gguf::Header;
@@ -39,6 +40,8 @@ pub struct Dimensions {
     pub vocabulary: Option<usize>,
     /// Tokens.
     pub context: Option<usize>,
+    /// Layers that keep a state instead of keys and values, and the numbers in one.
+    pub states: Option<(usize, usize)>,
 }
 
 impl Card {
@@ -69,20 +72,37 @@ impl Card {
             card.weight_bytes += view.bytes.len() as u64;
             *card.formats.entry(format!("{:?}", view.format)).or_default() += 1;
         }
+        card.count_four_bit_floats(&checkpoint);
         Ok(card)
     }
 
-    /// Bytes of keys and values for 1000 tokens of one request, in the blocks that the engine keeps; `None` when the
+    /// Weights that safetensors hold as bytes: two in each byte of `_blocks`, and `_scales` beside them.
+    fn count_four_bit_floats(&mut self, checkpoint: &Checkpoint) {
+        for name in checkpoint.names().filter(|name| name.ends_with("_blocks") || name.ends_with("_scales")) {
+            let shape = checkpoint.shape(name).unwrap_or_default();
+            let Ok((_, bytes)) = checkpoint.bytes(name, shape) else { continue };
+            self.weight_bytes += bytes.len() as u64;
+            if name.ends_with("_blocks") {
+                self.parameters += 2 * bytes.len() as u64;
+                *self.formats.entry(format!("{:?}", Format::MXFP4)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Bytes of keys, values and states for 1000 tokens of one request, in the blocks that the engine keeps; `None` when the
     /// file does not say enough.
     pub fn kv_bytes_per_1000_tokens(&self) -> Option<u64> {
-        let Dimensions { layers, kv_heads, head_dim, .. } = self.dimensions;
+        let Dimensions { layers, kv_heads, head_dim, states, .. } = self.dimensions;
+        let (state_layers, state_values) = states.unwrap_or_default();
         let geometry = KvGeometry {
-            layers: layers?,
+            layers: layers?.checked_sub(state_layers)?,
             blocks: 1,
             block_tokens: BLOCK_TOKENS,
             kv_heads: kv_heads?,
             head_dim: head_dim?,
             kv_type: KvType::default(),
+            state_layers,
+            state_values,
         };
         Some(geometry.bytes_per_block() as u64 * 1000 / BLOCK_TOKENS as u64)
     }
@@ -121,8 +141,9 @@ fn describe_gguf(header: &Header) -> Result<(String, Dimensions, Option<String>)
     // Some architectures state a number a layer; that is no single dimension, so it counts as not said.
     let number = |key: &str| header.get::<usize>(&format!("{architecture}.{key}")).ok().flatten();
     let (hidden, heads) = (number("embedding_length"), number("attention.head_count"));
+    let layers = number("block_count").map(|layers| layers - number("nextn_predict_layers").unwrap_or(0).min(layers));
     let dimensions = Dimensions {
-        layers: number("block_count"),
+        layers,
         hidden,
         heads,
         kv_heads: number("attention.head_count_kv").or(heads),
@@ -130,6 +151,7 @@ fn describe_gguf(header: &Header) -> Result<(String, Dimensions, Option<String>)
         feed_forward: number("feed_forward_length"),
         vocabulary: header.get::<Vec<&str>>("tokenizer.ggml.tokens").ok().flatten().map(|tokens| tokens.len()),
         context: number("context_length"),
+        states: states_of_gguf(layers, number),
     };
     let template = header.get::<&str>("tokenizer.chat_template")?.map(String::from);
     Ok((architecture.to_string(), dimensions, template))
@@ -147,7 +169,46 @@ fn huggingface_dimensions(config: &HuggingFace<'_>) -> Result<Dimensions> {
         feed_forward: number("intermediate_size")?,
         vocabulary: number("vocab_size")?,
         context: number("max_position_embeddings")?,
+        states: states(config)?,
     })
+}
+
+/// Linear attention by the gated delta rule, as `layer_types` or the interval of the other layers place it.
+fn states(config: &HuggingFace<'_>) -> Result<Option<(usize, usize)>> {
+    let number = |key: &str| config.get::<usize>(key);
+    let Some(key_heads) = number("linear_num_key_heads")? else { return Ok(None) };
+    let shape = DeltaShape {
+        key_heads,
+        value_heads: number("linear_num_value_heads")?.unwrap_or_default(),
+        key_dim: number("linear_key_head_dim")?.unwrap_or_default(),
+        value_dim: number("linear_value_head_dim")?.unwrap_or_default(),
+        kernel: number("linear_conv_kernel_dim")?.unwrap_or_default().max(1),
+        order: HeadOrder::default(),
+    };
+    let layers = match config.get::<Vec<String>>("layer_types")? {
+        Some(kinds) => kinds.iter().filter(|kind| *kind == "linear_attention").count(),
+        None => {
+            let (layers, interval) = (number("num_hidden_layers")?, number("full_attention_interval")?);
+            let layers = layers.unwrap_or_default();
+            layers - layers / interval.unwrap_or(4).max(1)
+        }
+    };
+    Ok(Some((layers, shape.state_values())))
+}
+
+/// As [`states`].
+fn states_of_gguf(layers: Option<usize>, number: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
+    let (layers, interval) = (layers?, number("full_attention_interval")?.max(1));
+    let value_heads = number("ssm.time_step_rank")?;
+    let shape = DeltaShape {
+        key_heads: number("ssm.group_count")?,
+        value_heads,
+        key_dim: number("ssm.state_size")?,
+        value_dim: number("ssm.inner_size")?.checked_div(value_heads)?,
+        kernel: number("ssm.conv_kernel")?.max(1),
+        order: HeadOrder::Tiled,
+    };
+    Some((layers - layers / interval, shape.state_values()))
 }
 
 fn divide(hidden: Option<usize>, heads: Option<usize>) -> Option<usize> {
@@ -185,6 +246,21 @@ mod tests {
         assert_eq!(with_template(None).kv_bytes_per_1000_tokens(), Some(46_080_000));
         let unknown = Card { dimensions: Dimensions::default(), ..with_template(None) };
         assert_eq!(unknown.kv_bytes_per_1000_tokens(), None);
+    }
+
+    #[test]
+    fn states_are_counted_in_place_of_keys_and_values() {
+        let config = serde_json::json!({
+            "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+            "hidden_size": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+            "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4
+        });
+        let dimensions = huggingface_dimensions(&HuggingFace { path: Path::new(""), config: &config }).unwrap();
+        // Three inputs of 2 × 2 × 8 + 4 × 16 channels, and 4 matrices of 8 × 16.
+        assert_eq!(dimensions.states, Some((6, 3 * 96 + 512)));
+        let card = Card { dimensions, ..with_template(None) };
+        // A block of 16 tokens: two layers of keys and values, six states.
+        assert_eq!(card.kv_bytes_per_1000_tokens(), Some((2 * 2 * 16 * 16 * 4 + 6 * 800 * 4) * 1000 / 16));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::Cpu;
 use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment};
 use crate::ops::attention::AttentionShape;
 use crate::threads::Parts;
-use rows::{HeadBlocks, Numbers, Query, Rows, attend_split, finish, merge_split};
+use rows::{HeadBlocks, Numbers, Query, Rows, attend_split, finish, merge_sink, merge_split};
 
 /// Queries in a tile at most.
 const TILE_QUERIES: usize = 16;
@@ -56,6 +56,7 @@ pub(crate) fn paged(
     segments: &[Segment],
     tables: &[u32],
     shape: &AttentionShape,
+    sinks: Option<&[f32]>,
 ) {
     let geometry = cache.geometry();
     let blocks = |kv_head| HeadBlocks {
@@ -76,7 +77,7 @@ pub(crate) fn paged(
         let splits = plan.queries.iter().map(|query| query.visible.end.div_ceil(SPLIT_TOKENS)).max().unwrap_or(0);
         let task = |pair: usize| {
             let queries = &plan.queries[plan.tiles[pair / shape.kv_heads].clone()];
-            Tile { shape, queries, tables, kv_head: pair % shape.kv_heads }
+            Tile { shape, queries, tables, kv_head: pair % shape.kv_heads, sinks }
         };
         if splits == 1 || pairs >= 2 * cpu.threads() {
             cpu.run(pairs, |pair| {
@@ -109,7 +110,7 @@ pub(crate) fn paged(
                     let part = Rows::of(part, tile.rows(), shape.head_dim);
                     tile.merge(cpu, &mut total, &part, split);
                 }
-                tile.finish(cpu, &out, &total);
+                tile.finish(cpu, &out, &mut total);
             });
         });
     });
@@ -145,7 +146,7 @@ pub(crate) fn bidirectional(
                 })
                 .collect();
             for queries in queries.chunks(TILE_QUERIES) {
-                Tile { shape, queries, tables: &table, kv_head }.attend(cpu, &out, q, &blocks, work);
+                Tile { shape, queries, tables: &table, kv_head, sinks: None }.attend(cpu, &out, q, &blocks, work);
             }
             work.keys_values = keys_values;
         });
@@ -191,6 +192,8 @@ struct Tile<'a> {
     queries: &'a [Query],
     tables: &'a [u32],
     kv_head: usize,
+    /// A logit for each query head that joins the softmax behind all keys.
+    sinks: Option<&'a [f32]>,
 }
 
 impl Tile<'_> {
@@ -223,7 +226,7 @@ impl Tile<'_> {
             self.attend_split(cpu, &mut part, &work.q, blocks, split);
             self.merge(cpu, &mut total, &part, split);
         }
-        self.finish(cpu, out, &total);
+        self.finish(cpu, out, &mut total);
     }
 
     /// The rows of `q`, scaled, one after another.
@@ -251,8 +254,12 @@ impl Tile<'_> {
         }
     }
 
-    fn finish(&self, cpu: &Cpu, out: &Parts<'_, f32>, total: &Rows<'_>) {
+    fn finish(&self, cpu: &Cpu, out: &Parts<'_, f32>, total: &mut Rows<'_>) {
         for (row, place) in self.places().enumerate() {
+            if let Some(sinks) = self.sinks {
+                let sink = sinks[self.kv_head * self.group() + row % self.group()];
+                merge_sink(cpu.instruction_set, total, row, sink);
+            }
             // SAFETY: a (query, head) is in one tile, and the tile is this task's.
             finish(cpu.instruction_set, total, row, unsafe { out.take(place) });
         }

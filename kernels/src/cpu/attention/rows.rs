@@ -407,6 +407,27 @@ kernel! {
 }
 
 kernel! {
+    /// Adds a sink: one more logit whose value is zero.
+    pub(super) fn merge_sink<V>(v, total: &mut Rows<'_>, row: usize, sink: f32) {
+        let before = total.largest[row];
+        let largest = if sink > before { sink } else { before };
+        let mut lanes = [0.0; LANES];
+        lanes[0] = before - largest;
+        lanes[1] = sink - largest;
+        let factors = exp(v, v.load(&lanes));
+        v.store(&mut lanes, factors);
+        let [kept, added, ..] = lanes;
+        total.largest[row] = largest;
+        let width = total.width;
+        for state in total.outputs[row * width..][..width].iter_mut().chain([&mut total.sums[row]]) {
+            let scaled = v.multiply(v.load(state), v.splat(kept));
+            v.store(state, scaled);
+        }
+        total.sums[row][0] += added;
+    }
+}
+
+kernel! {
     /// `out = output / sum`.
     pub(super) fn finish<V>(v, rows: &Rows<'_>, row: usize, out: &mut [f32]) {
         let sum = v.splat(v.sum(v.load(&rows.sums[row])));
