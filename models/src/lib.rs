@@ -6,6 +6,7 @@
 
 pub mod architecture;
 pub mod bert;
+pub mod causal_encoder;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
@@ -15,6 +16,7 @@ pub mod gguf;
 mod layers;
 pub mod llama;
 pub mod mistral;
+pub mod mpnet;
 mod names;
 pub mod phi3;
 pub mod pre_norm;
@@ -23,6 +25,8 @@ pub mod qwen3;
 pub mod registry;
 pub mod safetensors;
 pub mod smollm3;
+pub mod token_head;
+pub mod torch_file;
 mod weights;
 pub mod xlm_roberta;
 

@@ -186,6 +186,50 @@ fn check_encoder(name: &str) {
     assert!(error <= FLOAT_TOLERANCE, "{name}: {error}");
 }
 
+/// The cosine of two texts' vectors, each the mean of its rows.
+fn cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
+    let mean = |rows: &[f32]| -> Vec<f64> {
+        (0..width).map(|column| rows.iter().skip(column).step_by(width).map(|x| f64::from(*x)).sum()).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let (a, b) = (mean(a), mean(b));
+    dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()
+}
+
+/// 162 rows of positions, the first two of which no text takes; distances up to 159.
+#[test]
+fn scores_with_a_bias_by_distance() {
+    check_encoder("mpnet");
+    let Encoded { texts, hidden } = expected("mpnet");
+    let device = Device::cpu(2);
+    let model = load_encoder(&Checkpoint::open(&golden("mpnet")).unwrap(), &device).unwrap();
+    assert_eq!((model.geometry().context, model.geometry().architecture.as_str()), (160, "mpnet"));
+    for (text, expected) in texts.iter().zip(&hidden) {
+        let found = encode(model.as_ref(), &device, std::slice::from_ref(text));
+        let cosine = cosine(&found, expected, model.geometry().hidden);
+        assert!(cosine >= 0.99999, "{} tokens: cosine {cosine}", text.len());
+    }
+}
+
+/// Names without `model.` before them, and the last token's row as the text's vector.
+#[test]
+fn a_decoder_body_as_an_encoder() {
+    check_encoder("qwen3-embedding");
+    let Encoded { texts, hidden } = expected("qwen3-embedding");
+    let device = Device::cpu(2);
+    let model = load_encoder(&Checkpoint::open(&golden("qwen3-embedding")).unwrap(), &device).unwrap();
+    let width = model.geometry().hidden;
+    assert_eq!((model.geometry().architecture.as_str(), width), ("qwen3-embedding", 16));
+    for (text, expected) in texts.iter().zip(&hidden) {
+        let found = encode(model.as_ref(), &device, std::slice::from_ref(text));
+        let last = |rows: &[f32]| rows[rows.len() - width..].to_vec();
+        let cosine = cosine(&last(&found), &last(expected), width);
+        assert!(cosine >= 0.99999, "{} tokens: cosine {cosine}", text.len());
+    }
+    // A decoder that no embedding model is made of stays a decoder.
+    assert!(load_encoder(&Checkpoint::open(&golden("llama-untied")).unwrap(), &device).is_err());
+}
+
 #[test]
 fn bert_hidden_states_alone_and_packed() {
     check_encoder("bert");

@@ -7,7 +7,7 @@ use lifelong_kernels::{Device, InstructionSet};
 
 use super::resolve::ResolvedModel;
 use crate::config::{EngineConfig, KvType};
-use crate::engine::embed::{Embedder, load_embedder as load_encoder};
+use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_with as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
 use crate::engine::session::{Engine, EngineOptions};
@@ -63,11 +63,21 @@ fn start_on(files: &ModelFiles, config: &EngineConfig, kv: KvType) -> anyhow::Re
 }
 
 /// Resolves an embedding model by name and loads it.
-pub fn start_embedder(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Embedder> {
-    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?)?)
+pub fn start_embedder(
+    name: &str,
+    config: &EngineConfig,
+    options: EmbedderOptions,
+    sources: &Sources,
+) -> anyhow::Result<Embedder> {
+    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?, options)?)
 }
 
 /// Loads a resolved embedding model.
-pub fn load_embedder(resolved: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Embedder> {
-    load_encoder(&resolved.files, &device(config)?).with_context(|| format!("embedding model `{}`", resolved.name))
+pub fn load_embedder(
+    resolved: &ResolvedModel,
+    config: &EngineConfig,
+    options: EmbedderOptions,
+) -> anyhow::Result<Embedder> {
+    load_encoder(&resolved.files, &device(config)?, options)
+        .with_context(|| format!("embedding model `{}`", resolved.name))
 }

@@ -35,6 +35,11 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
+    /// A projection of numbers that are at hand.
+    pub fn from_f32(n: usize, k: usize, weight: &[f32], bias: Vec<f32>) -> Result<Self> {
+        Ok(Linear { weight: Matrix::from_f32(n, k, weight)?, bias: Some(bias) })
+    }
+
     /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases.
     pub fn load_split<const N: usize>(weights: &mut Weights, name: &str, n: [usize; N], k: usize) -> Result<[Self; N]> {
         let parts = weights.split(&format!("{name}.weight"), n, k)?;
