@@ -67,7 +67,7 @@ struct Layer {
 /// Builds a BERT, with or without the prefix `bert.` on its tensors.
 ///
 /// # Errors
-/// As [`BertConfig::from_checkpoint`] and [`Bert::load`].
+/// As [`BertConfig::from_checkpoint`]; a tensor that is missing, of another shape or type, or without use.
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
     let config = BertConfig::from_checkpoint(checkpoint)?;
     Ok(Box::new(Bert::load(&VARIANT, &config, checkpoint, device)?))

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lifelong_kernels::Format;
+use lifelong_kernels::{Format, QUANTIZABLE};
 
 use crate::error::{Broken, Error, Fault, Result};
 use crate::file::ModelFile;
+use crate::fp8;
 use crate::gguf;
 use crate::safetensors::{self, UniqueMap};
 use crate::torch_file;
@@ -26,6 +27,7 @@ pub struct Checkpoint {
     description: Description,
     files: Vec<Arc<ModelFile>>,
     tensors: BTreeMap<String, Entry>,
+    quantize: Option<Format>,
 }
 
 /// What the model says about itself.
@@ -112,6 +114,7 @@ impl Checkpoint {
             description: Description::Gguf(header),
             files: vec![file],
             tensors,
+            quantize: None,
         })
     }
 
@@ -167,7 +170,7 @@ impl Checkpoint {
         let header = torch_file::Header::read(&file)?;
         let tensors = header.tensors.into_iter().map(|(name, info)| (name, Entry::of(0, info))).collect();
         let description = Self::describe(folder)?;
-        Ok(Checkpoint { path: path.to_path_buf(), description, files: vec![file], tensors })
+        Ok(Checkpoint { path: path.to_path_buf(), description, files: vec![file], tensors, quantize: None })
     }
 
     fn from_safetensors(path: &Path, folder: &Path, files: Vec<Arc<ModelFile>>) -> Result<Self> {
@@ -183,7 +186,7 @@ impl Checkpoint {
             }
         }
         let description = Self::describe(folder)?;
-        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors })
+        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors, quantize: None })
     }
 
     /// What stands beside weights that describe only themselves.
@@ -239,6 +242,51 @@ impl Checkpoint {
     /// The shape of a tensor, row-major; `None` when it is absent.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// What the file calls the storage type of a tensor; `None` when it is absent.
+    pub(crate) fn type_name(&self, name: &str) -> Option<&'static str> {
+        self.tensors.get(name).map(|entry| entry.type_name)
+    }
+
+    /// Shape, storage type and bytes of every tensor that is weights: floats, blocks, and 8-bit floats with scales beside
+    /// them. Tables of positions and other integers are not.
+    pub fn weights(&self) -> impl Iterator<Item = (&[usize], String, usize)> {
+        let weights = self.tensors.values().filter(|entry| entry.format.is_some() || entry.type_name == fp8::TYPE);
+        weights.map(|entry| {
+            let name = entry.format.map_or_else(|| entry.type_name.to_string(), |format| format!("{format:?}"));
+            (entry.shape.as_slice(), name, entry.range.len())
+        })
+    }
+
+    /// The bytes of a tensor of any storage type; `None` when it is absent.
+    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &[usize], &[u8])> {
+        let (name, entry) = self.tensors.get_key_value(name)?;
+        Some((name, &entry.shape, &self.files[entry.file][entry.range.clone()]))
+    }
+
+    /// The format that projections are written in when they are loaded; `None` leaves them as they are stored.
+    pub fn quantize(&self) -> Option<Format> {
+        self.quantize
+    }
+
+    /// Lets every projection of a model built from this checkpoint be quantised at load. Token vectors, the output
+    /// projection and whatever is no projection stay as they are stored, and so does a projection whose input is not a
+    /// whole number of the format's blocks: one of 256 values then becomes Q8_0, and the model's notes say so.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a format that cannot be written, and for a GGUF file, whose weights have been quantised or
+    /// not by whoever made it.
+    pub fn quantized(self, format: Format) -> Result<Self> {
+        let refuse =
+            |problem: String| Err(Error::Config { path: self.path.clone(), key: "quantize".to_string(), problem });
+        if !QUANTIZABLE.contains(&format) {
+            return refuse(format!("{format:?} cannot be written, expected one of {QUANTIZABLE:?}"));
+        }
+        if self.gguf().is_some() {
+            return refuse("a GGUF file is used as it is stored: quantise safetensors, or take a smaller file".into());
+        }
+        Ok(Checkpoint { quantize: Some(format), ..self })
     }
 
     /// A tensor by name.

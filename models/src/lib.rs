@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod file;
+mod fp8;
 pub mod gemma3;
 pub mod gguf;
 mod layers;

@@ -30,7 +30,7 @@ static VARIANT: Variant = Variant {
 /// Builds an MPNet, with or without the prefix `mpnet.` on its tensors.
 ///
 /// # Errors
-/// As [`BertConfig::from_checkpoint`] and the loading of [`Bert`]; a number of buckets that is not 8 or more and a
+/// As [`crate::bert::load`]; a number of buckets that is not 8 or more and a
 /// multiple of 4.
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
     Ok(Box::new(Bert::load(&VARIANT, &config(checkpoint)?, checkpoint, device)?))

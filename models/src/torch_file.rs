@@ -55,11 +55,10 @@ fn read(bytes: &[u8]) -> Checked<Header> {
         return Err(Broken::new(Fault::BadHeader, detail));
     };
     let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
-    if let Some(order) = members.get(&format!("{folder}byteorder")).map(|range| &bytes[range.clone()]) {
-        if order != b"little" {
-            let detail = format!("byte order `{}`, expected `little`", String::from_utf8_lossy(order).escape_debug());
-            return Err(Broken::new(Fault::BadHeader, detail));
-        }
+    let order = members.get(&format!("{folder}byteorder")).map(|range| &bytes[range.clone()]);
+    if let Some(other) = order.filter(|order| *order != b"little") {
+        let detail = format!("byte order `{}`, expected `little`", String::from_utf8_lossy(other).escape_debug());
+        return Err(Broken::new(Fault::BadHeader, detail));
     }
     let program = &bytes[members[*pickle].clone()];
     if program.len() > MAX_PICKLE_BYTES {

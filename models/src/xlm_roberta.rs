@@ -21,7 +21,7 @@ static VARIANT: Variant =
 /// Builds an XLM-RoBERTa, with or without the prefix `roberta.` on its tensors.
 ///
 /// # Errors
-/// As [`BertConfig::from_checkpoint`] and [`Bert::load`]; a padding token beyond the position table.
+/// As [`crate::bert::load`]; a padding token beyond the position table.
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
     Ok(Box::new(Bert::load(&VARIANT, &config(checkpoint)?, checkpoint, device)?))
 }

@@ -14,7 +14,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 13] = [
     "llama-untied",
     "llama-bias-linear",
     "llama-tied-llama3",
@@ -23,6 +23,7 @@ const MODELS: [&str; 12] = [
     "qwen2-yarn-window",
     "qwen2-gguf-f16",
     "qwen3",
+    "qwen3-fp8",
     "gemma3",
     "gemma3-gguf-q8_0",
     "smollm3",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, KvType};
+use super::{ByteSize, KvType, Quantize};
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 
@@ -55,6 +55,9 @@ pub struct ModelsConfig {
     /// engine setting.
     #[serde(default, skip_serializing_if = "KvType::is_default")]
     pub kv_type: KvType,
+    /// What the projections of backbones in plain floats are quantised to when they are loaded; as stored when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantize: Option<Quantize>,
 }
 
 /// How the engine runs. Nothing here changes a result, only time and memory.

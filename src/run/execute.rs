@@ -59,7 +59,7 @@ impl Backbone<'_> {
             self.loaded = None;
             let model = &self.resolved.backbones[index];
             let config = &self.resolved.config;
-            self.loaded = Some((index, load_backbone(model, &config.engine, config.models.kv_type)?));
+            self.loaded = Some((index, load_backbone(model, &config.engine, (&config.models).into())?));
         }
         let (_, engine) = self.loaded.as_ref().context("a model was loaded on the line above")?;
         Ok(engine.session())

@@ -20,11 +20,13 @@ pub enum Format {
     Q5K,
     Q6K,
     Q8K,
+    IQ4_NL,
+    IQ4_XS,
 }
 
 impl Format {
     /// Every format, in ggml's order.
-    pub const ALL: [Format; 14] = [
+    pub const ALL: [Format; 16] = [
         Format::F32,
         Format::F16,
         Format::BF16,
@@ -39,14 +41,16 @@ impl Format {
         Format::Q5K,
         Format::Q6K,
         Format::Q8K,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
     ];
 
     /// Values in one block of a row; rows hold whole blocks.
     pub fn block_values(self) -> usize {
         match self {
             Format::F32 | Format::F16 | Format::BF16 => 1,
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
-            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K => 256,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 | Format::IQ4_NL => 32,
+            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K | Format::IQ4_XS => 256,
         }
     }
 
@@ -66,6 +70,8 @@ impl Format {
             Format::Q5K => 176,
             Format::Q6K => 210,
             Format::Q8K => 292,
+            Format::IQ4_NL => 18,
+            Format::IQ4_XS => 136,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Naive references in double precision, and seeded inputs.
 #![allow(dead_code)] // each test file uses its own part
 
+mod iq4;
+
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{Device as CandleDevice, Tensor};
 use lifelong_kernels::{Device, Format, InstructionSet, Segment};
@@ -43,6 +45,10 @@ pub fn linear(x: &[f32], w: &[f32], k: usize) -> Vec<f64> {
 
 /// Bytes of `weights` in `format` as candle writes them, and the numbers candle reads back.
 pub fn quantise(format: Format, n: usize, k: usize, weights: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    if let Format::IQ4_NL | Format::IQ4_XS = format {
+        let bytes = iq4::quantise(format, weights);
+        return (bytes.clone(), iq4::dequantise(format, &bytes));
+    }
     let device = CandleDevice::Cpu;
     let tensor = Tensor::from_slice(weights, (n, k), &device).unwrap();
     let quantised = QTensor::quantize(&tensor, candle_type(format)).unwrap();
@@ -52,6 +58,9 @@ pub fn quantise(format: Format, n: usize, k: usize, weights: &[f32]) -> (Vec<u8>
 
 /// The numbers candle reads from `bytes`.
 pub fn dequantise(format: Format, n: usize, k: usize, bytes: Vec<u8>) -> Vec<f32> {
+    if let Format::IQ4_NL | Format::IQ4_XS = format {
+        return iq4::dequantise(format, &bytes);
+    }
     let device = CandleDevice::Cpu;
     let storage = QStorage::from_data(bytes.into(), &device, candle_type(format)).unwrap();
     let tensor = QTensor::new(storage, (n, k)).unwrap().dequantize(&device).unwrap();
@@ -74,6 +83,7 @@ fn candle_type(format: Format) -> GgmlDType {
         Format::Q5K => GgmlDType::Q5K,
         Format::Q6K => GgmlDType::Q6K,
         Format::Q8K => GgmlDType::Q8K,
+        Format::IQ4_NL | Format::IQ4_XS => unreachable!("candle has no such types"),
     }
 }
 

@@ -6,6 +6,7 @@ use super::gguf::GgufKeys;
 use super::{HuggingFace, MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, Rope, problem, within};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::error::{Error, Result};
+use crate::fp8;
 
 /// What a family fixes, and what it means when its files leave a key out.
 #[derive(Debug)]
@@ -219,8 +220,7 @@ impl DecoderConfig {
 fn refuse(config: &HuggingFace) -> Result<()> {
     let path = config.path;
     if config.raw("quantization_config").is_some() {
-        let text = "weights quantised by a Python library cannot be read; use the original or a GGUF file";
-        return Err(problem(path, "quantization_config", text));
+        fp8::check(config)?;
     }
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if let Some(found) = config.get::<f64>(key)?.filter(|cap| *cap != 0.0) {

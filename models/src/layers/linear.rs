@@ -27,7 +27,7 @@ impl From<bool> for Bias {
 impl Linear {
     /// Takes `{name}.weight` `[n, k]`, and `{name}.bias` `[n]`.
     pub fn load(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
-        let weight = weights.matrix(&format!("{name}.weight"), n, k)?;
+        let weight = weights.projection(&format!("{name}.weight"), n, k)?;
         let bias = match bias {
             Bias::Present => Some(weights.vector(&format!("{name}.bias"), n)?),
             Bias::Absent => None,

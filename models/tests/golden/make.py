@@ -377,6 +377,7 @@ def main():
     mpnet()
     qwen3_embedding()
     bge_m3()
+    qwen3_fp8()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
     write(HERE / "versions.json", versions)
 
@@ -498,6 +499,40 @@ def bge_m3():
         text["scores"] = [score(text, other) for other in made]
     plain = lambda text: text | {"dense": rounded(text["dense"]), "colbert": rounded(text["colbert"])}
     write(folder / "expected.json", {"texts": texts, "made": [plain(text) for text in made]})
+
+
+def qwen3_fp8():
+    """Projections in 8-bit floats with a scale for each block of 16 rows and 16 columns, the last blocks cut."""
+    config = SHARED | {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "rope_theta": 10000.0,
+        "attention_bias": False, "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+    }
+    model = seeded(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)), 32)
+    state = {name: tensor.bfloat16() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    back = {}
+    for name in [name for name in state if "proj" in name]:
+        weight = state[name].float()
+        rows, columns = [torch.arange(extent) // 16 for extent in weight.shape]
+        scales = torch.zeros(rows.max() + 1, columns.max() + 1)
+        for row in range(scales.shape[0]):
+            for column in range(scales.shape[1]):
+                part = weight[row * 16 : row * 16 + 16, column * 16 : column * 16 + 16]
+                scales[row, column] = (part.abs().max() / 448).bfloat16().float() * (1.02 if row else 1.05)
+        scales = scales.bfloat16()
+        spread = scales.float()[rows][:, columns]
+        state[name] = (weight / spread).to(torch.float8_e4m3fn)
+        state[name + "_scale_inv"] = scales
+        back[name] = (state[name].float() * spread).bfloat16().float()
+    folder = HERE / "qwen3-fp8"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    quantization = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [16, 16]}
+    write(folder / "config.json", config | {"quantization_config": quantization})
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    model.load_state_dict(back, strict=False)
+    prompt = tokens(20, config["vocab_size"], 32)
+    write(folder / "expected.json", {"tokens": prompt, "logits": logits(model, prompt)})
 
 
 if __name__ == "__main__":

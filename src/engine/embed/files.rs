@@ -181,6 +181,33 @@ mod tests {
         assert!(pooling_of(&json!({ "pooling_mode": ["cls", "mean"] })).unwrap_err().contains("mean"));
     }
 
+    /// A GGUF file of two keys and no tensors.
+    fn gguf(pooling_type: u32) -> Checkpoint {
+        let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+        let bytes = [
+            &b"GGUF\x03\0\0\0"[..],
+            &[0; 8],
+            &2u64.to_le_bytes(),
+            &text("general.architecture"),
+            &8u32.to_le_bytes(),
+            &text("qwen3"),
+            &text("qwen3.pooling_type"),
+            &4u32.to_le_bytes(),
+            &pooling_type.to_le_bytes(),
+            &[0; 32],
+        ]
+        .concat();
+        let file = lifelong_models::file::ModelFile::from_bytes(std::path::Path::new("x.gguf"), bytes);
+        Checkpoint::from_gguf(std::sync::Arc::new(file)).unwrap()
+    }
+
+    #[test]
+    fn gguf_states_pooling_by_number() {
+        assert_eq!(pooling_of_gguf(&gguf(1)), Ok(Some(Pooling::Mean)));
+        assert_eq!(pooling_of_gguf(&gguf(3)), Ok(Some(Pooling::Last)));
+        assert!(pooling_of_gguf(&gguf(4)).unwrap_err().contains("qwen3.pooling_type"));
+    }
+
     #[test]
     fn steps_that_are_not_computed_are_refused() {
         let step = |class: &str, path: &str| json!({ "type": class, "path": path });

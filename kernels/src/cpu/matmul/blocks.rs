@@ -23,6 +23,7 @@ pub(super) fn multiply(
         (4, 1, true, BlockScales::F16(_)) => multiply_form::<4, 1, 1, 2>,
         (8, 1, false, BlockScales::F16(_)) => multiply_form::<8, 1, 0, 2>,
         (8, 1, true, BlockScales::F16(_)) => multiply_form::<8, 1, 1, 2>,
+        (8, 1, false, BlockScales::F32(_)) => multiply_form::<8, 1, 0, 4>,
         (4, 1, true, BlockScales::F32(_)) => multiply_form::<4, 1, 1, 4>,
         (8, 1, true, BlockScales::F32(_)) => multiply_form::<8, 1, 1, 4>,
         (8, 2, false, BlockScales::F32(_)) => multiply_form::<8, 2, 0, 4>,
