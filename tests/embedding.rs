@@ -13,6 +13,7 @@ use lifelong::engine::tokenizer::Specials;
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 use serde_json::json;
+use support::tiny::{letters, with_tokenizer};
 
 fn load(name: &str, folder: &Path, threads: usize) -> Embedder {
     try_load(name, folder, threads, None).unwrap()
@@ -40,23 +41,6 @@ fn try_load(name: &str, folder: &Path, threads: usize, pooling: Option<Pooling>)
     load_embedder_with(&files, &Device::cpu(threads), EmbedderOptions { pooling })
 }
 
-/// A copy of a golden checkpoint of the models crate, and a tokenizer.
-fn with_tokenizer(name: &str, tokenizer: &serde_json::Value) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/golden").join(name);
-    for entry in std::fs::read_dir(&golden).unwrap().map(Result::unwrap) {
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-        } else {
-            let inner = folder.path().join(entry.file_name());
-            std::fs::create_dir(&inner).unwrap();
-            std::fs::copy(entry.path().join("config.json"), inner.join("config.json")).unwrap();
-        }
-    }
-    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    folder
-}
-
 /// The tiny BERT of the models crate with a tokenizer of single letters, at most `max_tokens` of them.
 struct Tiny {
     folder: tempfile::TempDir,
@@ -82,40 +66,6 @@ impl Tiny {
     fn load(&self, threads: usize) -> Embedder {
         load("tiny-bert", self.folder.path(), threads)
     }
-}
-
-/// WordPiece over the letters a to z behind four special tokens, of which `first` and `last` frame a text.
-fn letters(specials: [&str; 4], first: Option<usize>, last: usize) -> serde_json::Value {
-    let pieces = ('a'..='z').map(String::from).chain(('a'..='z').map(|letter| format!("##{letter}")));
-    let tokens = specials.iter().map(|special| special.to_string()).chain(pieces);
-    let vocabulary: serde_json::Map<_, _> = tokens.enumerate().map(|(id, token)| (token, json!(id))).collect();
-    let special = |id: usize| {
-        json!({ "id": id, "content": specials[id], "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true })
-    };
-    let part = |id: usize| json!({ "SpecialToken": { "id": specials[id], "type_id": 0 } });
-    let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
-    let single: Vec<serde_json::Value> = first.map(part).into_iter().chain([text, part(last)]).collect();
-    let framing: serde_json::Map<_, _> = (0..4)
-        .map(|id| (specials[id].into(), json!({ "id": specials[id], "ids": [id], "tokens": [specials[id]] })))
-        .collect();
-    json!({
-        "version": "1.0",
-        // Files in the wild carry these; they must not reach the vectors.
-        "truncation": { "direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0 },
-        "padding": { "strategy": { "Fixed": 12 }, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
-                     "pad_type_id": 0, "pad_token": specials[0] },
-        "added_tokens": (0..4).map(special).collect::<Vec<_>>(),
-        "normalizer": { "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-                        "strip_accents": null, "lowercase": true },
-        "pre_tokenizer": { "type": "BertPreTokenizer" },
-        "post_processor": {
-            "type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": framing
-        },
-        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
-        "model": { "type": "WordPiece", "unk_token": specials[1], "continuing_subword_prefix": "##",
-                   "max_input_chars_per_word": 100, "vocab": vocabulary }
-    })
 }
 
 /// Texts of mixed length, the empty one among them.
@@ -288,6 +238,40 @@ fn what_the_files_do_not_say_is_asked() {
     .unwrap();
     let error = try_load("tiny-bert", tiny.folder.path(), 1, Some(Pooling::Cls)).err().unwrap().to_string();
     assert!(error.contains("1_Pooling/config.json"), "{error}");
+}
+
+/// `lifelong embed` on the tiny BGE-M3: one JSON object a text, in order.
+#[test]
+fn the_command_line_writes_each_head() {
+    let folder = with_tokenizer("bge-m3", &letters(["<s>", "<pad>", "</s>", "<unk>"], Some(0), 2));
+    let input = folder.path().join("texts.txt");
+    std::fs::write(&input, "abcab\nzzy\n").unwrap();
+    let embed = |more: &[&str]| {
+        let (model, input) = (folder.path().to_str().unwrap(), input.to_str().unwrap());
+        let head = ["embed", "--model", model, "--input", input, "--threads", "1"];
+        std::process::Command::new(env!("CARGO_BIN_EXE_lifelong")).args([&head[..], more].concat()).output().unwrap()
+    };
+    let lines = |more: &[&str]| -> Vec<serde_json::Value> {
+        let output = embed(more);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let embedder = load("tiny-bge-m3", folder.path(), 1);
+    let texts = ["abcab", "zzy"].map(String::from);
+    let sparse = lines(&["--head", "sparse"]);
+    for ((line, text), expected) in sparse.iter().zip(&texts).zip(embedder.sparse(Purpose::Document, &texts).unwrap()) {
+        assert_eq!(line["text"], *text);
+        let weights = line["weights"].as_object().unwrap();
+        assert_eq!(weights.len(), expected.weights.len());
+        for (token, weight) in &expected.weights {
+            assert_eq!(weights[&token.to_string()].as_f64().unwrap() as f32, *weight);
+        }
+    }
+    let colbert = lines(&["--head", "colbert"]);
+    assert_eq!(colbert[0]["vectors"].as_array().unwrap().len(), 6, "five letters and the end");
+    assert_eq!(lines(&[])[1]["embedding"].as_array().unwrap().len(), 16);
+    let refused = embed(&["--head", "sparse", "--output", "x.parquet"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(".jsonl"));
 }
 
 #[test]
