@@ -4,22 +4,41 @@ mod support;
 
 use std::path::Path;
 
-use lifelong::engine::embed::{Embedder, Pooling, load_embedder};
+use lifelong::engine::embed::{
+    Embedder, EmbedderOptions, Head, HybridWeights, Pooling, Purpose, load_embedder, load_embedder_with,
+};
+use lifelong::engine::error::Error;
 use lifelong::engine::hub::{ModelFile, ModelFiles};
+use lifelong::engine::tokenizer::Specials;
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 use serde_json::json;
+use support::tiny::{letters, with_tokenizer};
 
 fn load(name: &str, folder: &Path, threads: usize) -> Embedder {
-    let wanted =
-        ["1_Pooling/config.json", "config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer.json"];
+    try_load(name, folder, threads, None).unwrap()
+}
+
+fn try_load(name: &str, folder: &Path, threads: usize, pooling: Option<Pooling>) -> Result<Embedder, Error> {
+    let wanted = [
+        "1_Pooling/config.json",
+        "colbert_linear.pt",
+        "config.json",
+        "config_sentence_transformers.json",
+        "model.safetensors",
+        "modules.json",
+        "pytorch_model.bin",
+        "sentence_bert_config.json",
+        "sparse_linear.pt",
+        "tokenizer.json",
+    ];
     let files = wanted.iter().filter(|file| folder.join(file).is_file()).map(|file| {
         let path = folder.join(file);
         let size = std::fs::metadata(&path).unwrap().len();
         ModelFile { name: file.to_string(), path, size, sha256: None, origin: "test".to_string() }
     });
     let files = ModelFiles { name: name.into(), kind: None, folder: folder.to_path_buf(), files: files.collect() };
-    load_embedder(&files, &Device::cpu(threads)).unwrap()
+    load_embedder_with(&files, &Device::cpu(threads), EmbedderOptions { pooling })
 }
 
 /// The tiny BERT of the models crate with a tokenizer of single letters, at most `max_tokens` of them.
@@ -37,48 +56,16 @@ impl Tiny {
         let write = |name: &str, value: serde_json::Value| {
             std::fs::write(folder.path().join(name), value.to_string()).unwrap();
         };
+        std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+        write("1_Pooling/config.json", json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false }));
         write("sentence_bert_config.json", json!({ "max_seq_length": max_tokens }));
-        write("tokenizer.json", letters());
+        write("tokenizer.json", letters(["[PAD]", "[UNK]", "[CLS]", "[SEP]"], Some(2), 3));
         Tiny { folder }
     }
 
     fn load(&self, threads: usize) -> Embedder {
         load("tiny-bert", self.folder.path(), threads)
     }
-}
-
-/// WordPiece over the letters a to z, framed as BERT frames.
-fn letters() -> serde_json::Value {
-    const SPECIALS: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
-    let pieces = ('a'..='z').map(String::from).chain(('a'..='z').map(|letter| format!("##{letter}")));
-    let tokens = SPECIALS.iter().map(|special| special.to_string()).chain(pieces);
-    let vocabulary: serde_json::Map<_, _> = tokens.enumerate().map(|(id, token)| (token, json!(id))).collect();
-    let special = |id: usize| {
-        json!({ "id": id, "content": SPECIALS[id], "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true })
-    };
-    let part = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
-    let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
-    json!({
-        "version": "1.0",
-        // Files in the wild carry these; they must not reach the vectors.
-        "truncation": { "direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0 },
-        "padding": { "strategy": { "Fixed": 12 }, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
-                     "pad_type_id": 0, "pad_token": "[PAD]" },
-        "added_tokens": (0..4).map(special).collect::<Vec<_>>(),
-        "normalizer": { "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-                        "strip_accents": null, "lowercase": true },
-        "pre_tokenizer": { "type": "BertPreTokenizer" },
-        "post_processor": {
-            "type": "TemplateProcessing", "single": [part("[CLS]"), text, part("[SEP]")],
-            "pair": [part("[CLS]"), text, part("[SEP]")],
-            "special_tokens": { "[CLS]": { "id": "[CLS]", "ids": [2], "tokens": ["[CLS]"] },
-                                "[SEP]": { "id": "[SEP]", "ids": [3], "tokens": ["[SEP]"] } }
-        },
-        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
-        "model": { "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                   "max_input_chars_per_word": 100, "vocab": vocabulary }
-    })
 }
 
 /// Texts of mixed length, the empty one among them.
@@ -150,6 +137,141 @@ fn descriptor_names_model_weights_and_pooling() {
     let (short, long) = (Tiny::new(12).load(1), Tiny::new(40).load(1));
     assert!(short.descriptor().starts_with("tiny-bert ") && short.descriptor().contains("Mean"));
     assert_ne!(short.descriptor(), long.descriptor(), "another limit gives other vectors");
+}
+
+#[derive(serde::Deserialize)]
+struct Made {
+    ids: Vec<u32>,
+    dense: Vec<f32>,
+    sparse: std::collections::BTreeMap<u32, f32>,
+    colbert: Vec<f32>,
+    /// With each text: dense, sparse, colbert.
+    scores: Vec<[f64; 3]>,
+}
+
+#[derive(serde::Deserialize)]
+struct Expected {
+    texts: Vec<String>,
+    made: Vec<Made>,
+}
+
+/// re-sparse, and the three scores: what torch computes from the same files of `torch.save`.
+#[test]
+fn the_three_heads_of_bge_m3_and_their_scores() {
+    let specials = ["<s>", "<pad>", "</s>", "<unk>"];
+    let folder = with_tokenizer("bge-m3", &letters(specials, Some(0), 2));
+    let embedder = load("tiny-bge-m3", folder.path(), 2);
+    let text = std::fs::read_to_string(folder.path().join("expected.json")).unwrap();
+    let Expected { texts, made } = serde_json::from_str(&text).unwrap();
+    assert_eq!(embedder.pooling(), Pooling::Cls);
+    assert_eq!(embedder.heads(), [Head::Dense, Head::Sparse, Head::Colbert]);
+    let found = embedder.multi(Purpose::Document, &texts).unwrap();
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} and {b}");
+    for ((found, made), text) in found.iter().zip(&made).zip(&texts) {
+        assert_eq!(embedder.tokenizer().encode_document(text, Specials::Literal), made.ids);
+        found.dense.iter().zip(&made.dense).for_each(|(a, b)| close((*a).into(), (*b).into()));
+        assert_eq!(found.sparse.weights.keys().collect::<Vec<_>>(), made.sparse.keys().collect::<Vec<_>>(), "{text}");
+        found.sparse.weights.iter().for_each(|(id, weight)| close((*weight).into(), made.sparse[id].into()));
+        assert_eq!((found.colbert.width, found.colbert.rows.len()), (12, made.colbert.len()));
+        found.colbert.rows.iter().zip(&made.colbert).for_each(|(a, b)| close((*a).into(), (*b).into()));
+    }
+    assert!(made.iter().any(|made| made.sparse.len() > 1), "a check of nothing");
+    let only = |dense, sparse, colbert| HybridWeights { dense, sparse, colbert };
+    for (query, made) in found.iter().zip(&made) {
+        for (document, [dense, sparse, colbert]) in found.iter().zip(&made.scores) {
+            close(query.score(document, only(1.0, 0.0, 0.0)), *dense);
+            close(query.score(document, only(0.0, 1.0, 0.0)), *sparse);
+            close(query.score(document, only(0.0, 0.0, 1.0)), *colbert);
+            close(query.score(document, HybridWeights::default()), (dense + sparse + colbert) / 3.0);
+        }
+    }
+    // Each head alone gives what all of them together gave.
+    assert_eq!(embedder.sparse(Purpose::Query, &texts).unwrap()[2], found[2].sparse);
+    assert_eq!(embedder.colbert(Purpose::Query, &texts[2..3]).unwrap()[0], found[2].colbert);
+    assert_eq!(bits(&embedder.embed(&texts).unwrap())[1], bits(&[found[1].dense.clone()])[0]);
+    let error = Tiny::new(12).load(1).sparse(Purpose::Query, &texts).unwrap_err();
+    assert!(error.to_string().contains("sparse_linear"), "{error}");
+}
+
+/// re-eos-append, re-query-prefix: a decoder's body with its end token behind every text, instructions before queries
+/// alone, and the last token's state.
+#[test]
+fn queries_of_a_decoder_body_have_their_instruction() {
+    let specials = ["<pad>", "<unk>", "<|im_start|>", "<|endoftext|>"];
+    let mut tokenizer = letters(specials, None, 3);
+    // The tiny vocabulary has 40 tokens: letters at the start of a word, and nine behind one.
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().unwrap();
+    vocabulary.retain(|_, id| id.as_u64().unwrap() < 40);
+    let folder = with_tokenizer("qwen3-embedding", &tokenizer);
+    let write = |name: &str, value: serde_json::Value| {
+        std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+    };
+    let modules = |pooling| json!([{ "type": "sentence_transformers.models.Transformer", "path": "" }, pooling]);
+    write("modules.json", modules(json!({ "type": "sentence_transformers.models.Pooling", "path": "1_Pooling" })));
+    std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+    write("1_Pooling/config.json", json!({ "pooling_mode_lasttoken": true, "include_prompt": true }));
+    write("config_sentence_transformers.json", json!({ "prompts": { "query": "x y ", "document": "" } }));
+    let embedder = load("tiny-qwen3-embedding", folder.path(), 2);
+    assert_eq!(embedder.pooling(), Pooling::Last);
+    let encoded = embedder.tokenizer().encode_document("a b", Specials::Literal);
+    assert_eq!(encoded, [4, 5, 3], "two letters and the end");
+    let texts = ["a b", "x y a b", ""].map(String::from);
+    let documents = bits(&embedder.embed(&texts).unwrap());
+    let queries = bits(&embedder.embed_for(Purpose::Query, &texts[..1]).unwrap());
+    assert_eq!(queries[0], documents[1], "the instruction stands before a query");
+    assert_ne!(queries[0], documents[0], "and not before a document");
+    company_order_and_threads_do_not_matter(&embedder, &load("again", folder.path(), 1), &texts);
+}
+
+#[test]
+fn what_the_files_do_not_say_is_asked() {
+    let tiny = Tiny::new(12);
+    std::fs::remove_file(tiny.folder.path().join("1_Pooling/config.json")).unwrap();
+    let error = try_load("tiny-bert", tiny.folder.path(), 1, None).err().unwrap().to_string();
+    assert!(error.contains("--pooling mean|cls|last"), "{error}");
+    let told = try_load("tiny-bert", tiny.folder.path(), 1, Some(Pooling::Cls)).unwrap();
+    assert_eq!(told.pooling(), Pooling::Cls);
+    std::fs::write(
+        tiny.folder.path().join("modules.json"),
+        json!([{ "type": "sentence_transformers.models.Pooling", "path": "1_Pooling" }]).to_string(),
+    )
+    .unwrap();
+    let error = try_load("tiny-bert", tiny.folder.path(), 1, Some(Pooling::Cls)).err().unwrap().to_string();
+    assert!(error.contains("1_Pooling/config.json"), "{error}");
+}
+
+/// `lifelong embed` on the tiny BGE-M3: one JSON object a text, in order.
+#[test]
+fn the_command_line_writes_each_head() {
+    let folder = with_tokenizer("bge-m3", &letters(["<s>", "<pad>", "</s>", "<unk>"], Some(0), 2));
+    let input = folder.path().join("texts.txt");
+    std::fs::write(&input, "abcab\nzzy\n").unwrap();
+    let embed = |more: &[&str]| {
+        let (model, input) = (folder.path().to_str().unwrap(), input.to_str().unwrap());
+        let head = ["embed", "--model", model, "--input", input, "--threads", "1"];
+        std::process::Command::new(env!("CARGO_BIN_EXE_lifelong")).args([&head[..], more].concat()).output().unwrap()
+    };
+    let lines = |more: &[&str]| -> Vec<serde_json::Value> {
+        let output = embed(more);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let embedder = load("tiny-bge-m3", folder.path(), 1);
+    let texts = ["abcab", "zzy"].map(String::from);
+    let sparse = lines(&["--head", "sparse"]);
+    for ((line, text), expected) in sparse.iter().zip(&texts).zip(embedder.sparse(Purpose::Document, &texts).unwrap()) {
+        assert_eq!(line["text"], *text);
+        let weights = line["weights"].as_object().unwrap();
+        assert_eq!(weights.len(), expected.weights.len());
+        for (token, weight) in &expected.weights {
+            assert_eq!(weights[&token.to_string()].as_f64().unwrap() as f32, *weight);
+        }
+    }
+    let colbert = lines(&["--head", "colbert"]);
+    assert_eq!(colbert[0]["vectors"].as_array().unwrap().len(), 6, "five letters and the end");
+    assert_eq!(lines(&[])[1]["embedding"].as_array().unwrap().len(), 16);
+    let refused = embed(&["--head", "sparse", "--output", "x.parquet"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(".jsonl"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod fake;
 use bench::{Bench, HUB, NAME, WHEEL, file, unpinned, weights, zipped};
 use fake::{COMMIT, FakeHub, Manner, Served};
 use lifelong::engine::hub::settings::Token;
-use lifelong::engine::hub::{self, Digest, Error, ModelFiles};
+use lifelong::engine::hub::{self, Digest, Error, Kind, ModelFiles};
 use proptest::prelude::*;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -412,6 +412,39 @@ fn a_repository_is_pulled_by_its_address_and_stays_at_its_commit() {
     assert_eq!(hub.requests().len(), requests);
 }
 
+/// The digests of the first pull are the model's from then on; weights of `torch.save` are taken where there are no others.
+#[test]
+fn a_preset_may_name_a_repository_whose_digests_are_learned() {
+    let hub = FakeHub::start(&[
+        ("config.json", Served { large: false, ..Served::new(b"{}", Manner::Whole) }),
+        ("pytorch_model.bin", Served::new(&weights(), Manner::Whole)),
+        ("sparse_linear.pt", Served::new(b"pt", Manner::Whole)),
+    ]);
+    let mut bench = Bench::with(&hub);
+    let preset = bench.path("mine.toml");
+    let text = "name = \"mine\"\nabout = \"a\"\nkind = \"encoder\"\narchitecture = \"bert\"\nlicence = \"none\"\n\
+                source = \"own\"\nparameters = 1\ncontext = 8\nrepository = \"org/model\"\n";
+    fs::write(&preset, text).unwrap();
+    let model = bench.resolve(preset.to_str().unwrap()).unwrap();
+    assert_eq!((model.name.as_str(), model.kind), ("mine", Some(Kind::Encoder)));
+    let names: Vec<&str> = model.files.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["config.json", "pytorch_model.bin", "sparse_linear.pt"]);
+    assert!(model.files.iter().all(|file| file.sha256.is_some()), "digests are recorded");
+    assert_eq!(model.checkpoint().unwrap(), model.folder);
+    bench.sources.offline = true;
+    assert_eq!(bench.resolve(preset.to_str().unwrap()).unwrap(), model);
+
+    // By path: a folder that has both kinds of weights is its safetensors.
+    let folder = bench.path("both");
+    fs::create_dir(&folder).unwrap();
+    for name in ["config.json", "pytorch_model.bin", "model.safetensors"] {
+        fs::write(folder.join(name), name).unwrap();
+    }
+    let names: Vec<String> =
+        bench.resolve(folder.to_str().unwrap()).unwrap().files.into_iter().map(|file| file.name).collect();
+    assert_eq!(names, ["config.json", "model.safetensors"]);
+}
+
 #[test]
 fn a_repository_in_the_hugging_face_cache_needs_no_hub() {
     let mut bench = Bench::new();
@@ -446,7 +479,7 @@ fn a_path_is_used_where_it_is() {
     let model = bench.resolve(bench.path("m.gguf").to_str().unwrap()).unwrap();
     assert_eq!(model.checkpoint().unwrap(), bench.path("m.gguf").canonicalize().unwrap());
     let message = bench.resolve(bench.path("wheels").to_str().unwrap()).unwrap_err().to_string();
-    assert!(message.contains("found neither"), "{message}");
+    assert!(message.contains("found none of them"), "{message}");
 }
 
 #[test]

@@ -61,7 +61,9 @@ fn list_has_one_line_for_each_preset() {
     }
     let line = |name: &str| *lines.iter().find(|line| line.starts_with(name)).unwrap();
     let words: Vec<&str> = line("smollm2-135m-instruct").split_whitespace().collect();
-    assert_eq!(words[1..8], ["decoder", "llama", "98.36", "MB", "not", "here", "runs"]);
+    assert_eq!(words[1..10], ["decoder", "llama", "135M", "98.36", "MB", "fits", "not", "here", "runs"]);
+    let words: Vec<&str> = line("gpt-oss-120b").split_whitespace().collect();
+    assert_eq!(words[3..6], ["116.8B", "≈65.25", "GB"]);
     assert!(!bench.path("home").exists(), "listing writes nothing");
 }
 

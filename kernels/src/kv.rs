@@ -90,6 +90,12 @@ pub(crate) enum KvStorage {
     Half(Aligned<u16>),
 }
 
+impl std::fmt::Debug for KvCache {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("KvCache").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
 impl KvCache {
     /// A zeroed cache. Memory is taken from the system as blocks are first written.
     ///

@@ -38,5 +38,5 @@ pub mod cuda;
 pub use device::{Device, InstructionSet};
 pub use error::{Error, Result};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
-pub use matrix::{Format, Matrix};
+pub use matrix::{Format, Matrix, QUANTIZABLE, quantize};
 pub use tally::{Tally, Work};

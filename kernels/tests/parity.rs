@@ -427,6 +427,53 @@ fn bidirectional_attention() {
 }
 
 #[test]
+fn bidirectional_attention_with_a_bias_by_distance() {
+    let (heads, dim, lengths) = (3, 20, [1usize, 17, 40]);
+    let total = lengths.iter().sum::<usize>();
+    let shape = attention::AttentionShape { heads, kv_heads: heads, head_dim: dim, scale: 0.2, window: None };
+    let [q, k, v] = [103, 104, 105].map(|seed| random(seed, total * heads * dim));
+    let of = |head: usize, distance: isize| (head as f32 + 1.0) * (distance as f32 * 0.7).sin();
+    let bias = attention::DistanceBias::new(heads, 40, of);
+    for device in devices(2) {
+        let mut out = vec![0.0; q.len()];
+        attention::bidirectional_biased(&device, &mut out, &q, &k, &v, &lengths, shape, &bias).unwrap();
+        let mut start = 0;
+        for length in lengths {
+            let mut alone = vec![0.0; length * heads * dim];
+            let [q, k, v] = [&q, &k, &v].map(|x| &x[start * heads * dim..][..length * heads * dim]);
+            let out = &out[start * heads * dim..][..length * heads * dim];
+            attention::bidirectional_biased(&device, &mut alone, q, k, v, &[length], shape, &bias).unwrap();
+            assert_eq!(alone, out, "{device:?}: packed and alone differ");
+            for (token, head) in (0..length).flat_map(|token| (0..heads).map(move |head| (token, head))) {
+                let row = |x: &[f32], t: usize| x[(t * heads + head) * dim..][..dim].to_vec();
+                let query: Vec<f64> = row(q, token).iter().map(|q| f64::from(*q)).collect();
+                let scores: Vec<f64> = (0..length)
+                    .map(|t| {
+                        let dot: f64 = query.iter().zip(row(k, t)).map(|(q, k)| q * f64::from(k)).sum();
+                        dot * f64::from(0.2f32) + f64::from(of(head, t as isize - token as isize))
+                    })
+                    .collect();
+                let sum: f64 = scores.iter().map(|score| score.exp()).sum();
+                let mut expected = vec![0.0f64; dim];
+                for (t, score) in scores.iter().enumerate() {
+                    let weight = score.exp() / sum;
+                    expected.iter_mut().zip(row(v, t)).for_each(|(e, v)| *e += weight * f64::from(v));
+                }
+                let error = relative_error(&row(out, token), &expected);
+                assert!(error < 1e-5, "{device:?} length {length} token {token}: {error}");
+            }
+            start += length;
+        }
+    }
+    let mut out = vec![0.0; 41 * heads * dim];
+    let rows = vec![0.0; out.len()];
+    let device = &devices(1)[0];
+    let error =
+        attention::bidirectional_biased(device, &mut out, &rows, &rows, &rows, &[41], shape, &bias).unwrap_err();
+    assert!(error.to_string().contains("reach 40"), "{error}");
+}
+
+#[test]
 fn pooling() {
     let device = lifelong_kernels::Device::cpu(1);
     let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0];

@@ -128,6 +128,8 @@ pub struct Scratch {
     pub(crate) up: Buffer,
     pub(crate) positions: Vec<u32>,
     pub(crate) routes: Routes,
+    /// Keys and values of the layer at work, for encoders that are a decoder's body.
+    pub(crate) cache: Option<KvCache>,
 }
 
 /// Memory for one activation; grows to the largest step and stays.

@@ -2,7 +2,7 @@
 //!
 //! Source: Devlin et al. 2019, "BERT", §3; the layer is the post-norm Transformer encoder of Vaswani et al. 2017, §3.1.
 
-use lifelong_kernels::ops::attention::AttentionShape;
+use lifelong_kernels::ops::attention::{AttentionShape, DistanceBias};
 use lifelong_kernels::ops::{embed, residual};
 use lifelong_kernels::{Device, Matrix};
 
@@ -26,7 +26,36 @@ pub struct Bert {
     positions: Matrix,
     norm: LayerNorm,
     layers: Vec<Layer>,
+    bias: Option<DistanceBias>,
 }
+
+/// What the architectures of this body differ in beside their dimensions.
+pub(crate) struct Variant {
+    /// Name in the registry.
+    pub architecture: &'static str,
+    /// What tensors of a larger model begin with.
+    pub prefix: &'static str,
+    /// Names of a layer's attention: query, key, value, output, norm.
+    pub attention: [&'static str; 5],
+    /// What scores of every layer get added, from the encoder's own tensors.
+    pub bias: fn(&mut Weights, &str, &BertConfig) -> Result<Option<DistanceBias>>,
+}
+
+/// Names of [`Variant::attention`] in BERT and RoBERTa.
+pub(crate) const ATTENTION: [&str; 5] = [
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+];
+
+/// No bias of scores.
+pub(crate) fn no_bias(_: &mut Weights, _: &str, _: &BertConfig) -> Result<Option<DistanceBias>> {
+    Ok(None)
+}
+
+static VARIANT: Variant = Variant { architecture: "bert", prefix: "bert.", attention: ATTENTION, bias: no_bias };
 
 struct Layer {
     attention: Attention,
@@ -38,25 +67,25 @@ struct Layer {
 /// Builds a BERT, with or without the prefix `bert.` on its tensors.
 ///
 /// # Errors
-/// As [`BertConfig::from_checkpoint`] and [`Bert::load`].
+/// As [`BertConfig::from_checkpoint`]; a tensor that is missing, of another shape or type, or without use.
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
     let config = BertConfig::from_checkpoint(checkpoint)?;
-    Ok(Box::new(Bert::load("bert", "bert.", &config, checkpoint, device)?))
+    Ok(Box::new(Bert::load(&VARIANT, &config, checkpoint, device)?))
 }
 
 impl Bert {
-    /// Builds the encoder `architecture` from safetensors, with or without `prefix` on its tensors. A pooler or a head for
+    /// Builds the encoder from safetensors, with or without the variant's prefix on its tensors. A pooler or a head for
     /// masked words in the file is left out: the output is the last hidden states.
     ///
     /// # Errors
     /// A tensor that is missing, of another shape or type, or that the encoder has no use for.
-    pub fn load(
-        architecture: &str,
-        prefix: &str,
+    pub(crate) fn load(
+        variant: &Variant,
         config: &BertConfig,
         checkpoint: &Checkpoint,
         device: &Device,
     ) -> Result<Self> {
+        let prefix = variant.prefix;
         let is_prefixed = checkpoint.contains(&format!("{prefix}embeddings.word_embeddings.weight"));
         let prefix = if is_prefixed { prefix } else { "" };
         let mut weights = Weights::new(checkpoint, config.notes.clone());
@@ -65,16 +94,18 @@ impl Bert {
         let embedding = Embedding::load(&mut weights, &name("word_embeddings"), config.vocab, hidden)?;
         let positions = positions(&mut weights, &name, config)?;
         let norm = LayerNorm::load(&mut weights, &name("LayerNorm"), hidden, layer_norm_epsilon)?;
-        let build =
-            |weights: &mut Weights, layer| Layer::load(weights, &format!("{prefix}encoder.layer.{layer}"), config);
+        let bias = (variant.bias)(&mut weights, prefix, config)?;
+        let build = |weights: &mut Weights, layer| {
+            Layer::load(weights, &format!("{prefix}encoder.layer.{layer}"), &variant.attention, config)
+        };
         let layers = weights.layers(device.threads(), config.layers, build)?;
         weights.finish(|name| {
             let name = name.strip_prefix(prefix).unwrap_or(name);
             let heads = ["pooler.", "cls.", "lm_head."];
             heads.iter().any(|head| name.starts_with(head)) || name == "embeddings.position_ids"
         })?;
-        let geometry = geometry(architecture, config, &weights);
-        Ok(Bert { geometry, notes: weights.notes, embedding, positions, norm, layers })
+        let geometry = geometry(variant.architecture, config, &weights);
+        Ok(Bert { geometry, notes: weights.notes, embedding, positions, norm, layers, bias })
     }
 }
 
@@ -82,9 +113,11 @@ fn positions(weights: &mut Weights, name: &impl Fn(&str) -> String, config: &Ber
     let BertConfig { hidden, context, first_position, token_types, .. } = *config;
     let mut table = weights.table(&name("position_embeddings.weight"), first_position + context, hidden)?;
     table.drain(..first_position * hidden);
-    let types = weights.table(&name("token_type_embeddings.weight"), token_types, hidden)?;
-    for row in table.chunks_exact_mut(hidden) {
-        row.iter_mut().zip(&types).for_each(|(value, first_type)| *value += first_type);
+    if token_types > 0 {
+        let types = weights.table(&name("token_type_embeddings.weight"), token_types, hidden)?;
+        for row in table.chunks_exact_mut(hidden) {
+            row.iter_mut().zip(&types).for_each(|(value, first_type)| *value += first_type);
+        }
     }
     Ok(Matrix::from_f32(context, hidden, &table)?)
 }
@@ -108,17 +141,18 @@ fn geometry(architecture: &str, config: &BertConfig, weights: &Weights) -> Geome
 }
 
 impl Layer {
-    fn load(weights: &mut Weights, prefix: &str, config: &BertConfig) -> Result<Self> {
+    fn load(weights: &mut Weights, prefix: &str, attention: &[&str; 5], config: &BertConfig) -> Result<Self> {
+        let [query, key, value, output, attention_norm] = attention;
         let BertConfig { hidden, heads, feed_forward, layer_norm_epsilon, activation, .. } = *config;
         let head_dim = hidden / heads;
         let shape =
             AttentionShape { heads, kv_heads: heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window: None };
         let mut linear = |part: &str, n, k| Linear::load(weights, &format!("{prefix}.{part}"), n, k, Bias::Present);
         let attention = Attention {
-            query: linear("attention.self.query", hidden, hidden)?,
-            key: linear("attention.self.key", hidden, hidden)?,
-            value: linear("attention.self.value", hidden, hidden)?,
-            output: linear("attention.output.dense", hidden, hidden)?,
+            query: linear(query, hidden, hidden)?,
+            key: linear(key, hidden, hidden)?,
+            value: linear(value, hidden, hidden)?,
+            output: linear(output, hidden, hidden)?,
             head_norms: None,
             gate: None,
             sinks: None,
@@ -129,7 +163,7 @@ impl Layer {
         let mut norm = |part: &str| LayerNorm::load(weights, &format!("{prefix}.{part}"), hidden, layer_norm_epsilon);
         Ok(Layer {
             attention,
-            attention_norm: norm("attention.output.LayerNorm")?,
+            attention_norm: norm(attention_norm)?,
             mlp: Mlp { up, down, activation },
             mlp_norm: norm("output.LayerNorm")?,
         })
@@ -158,7 +192,7 @@ impl Encoder for Bert {
         hidden.resize(width, 0.0);
         self.embed(device, tokens, lengths, scratch, hidden)?;
         for layer in &self.layers {
-            layer.attention.bidirectional(device, hidden, lengths, scratch)?;
+            layer.attention.bidirectional(device, hidden, lengths, self.bias.as_ref(), scratch)?;
             layer.attention_norm.forward_residual(device, hidden, scratch.projected.take(width))?;
             layer.mlp.forward(device, hidden, scratch)?;
             layer.mlp_norm.forward_residual(device, hidden, scratch.projected.take(width))?;

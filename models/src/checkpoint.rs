@@ -5,24 +5,29 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lifelong_kernels::Format;
+use lifelong_kernels::{Format, QUANTIZABLE};
 
 use crate::error::{Broken, Error, Fault, Result};
 use crate::file::ModelFile;
+use crate::fp8;
 use crate::gguf;
 use crate::safetensors::{self, UniqueMap};
+use crate::torch_file;
 
 const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
+/// The weights of checkpoints from before safetensors.
+const TORCH: &str = "pytorch_model.bin";
 
-/// An opened model: GGUF file, safetensors file, or a folder with either.
+/// An opened model: GGUF file, safetensors file, `torch.save` file, or a folder with one.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
     description: Description,
     files: Vec<Arc<ModelFile>>,
     tensors: BTreeMap<String, Entry>,
+    quantize: Option<Format>,
 }
 
 /// What the model says about itself.
@@ -52,6 +57,13 @@ struct Entry {
     format: Option<Format>,
 }
 
+impl Entry {
+    fn of(file: usize, info: safetensors::TensorInfo) -> Self {
+        let safetensors::TensorInfo { shape, kind, range } = info;
+        Entry { file, range, shape, type_name: kind.name, format: kind.format }
+    }
+}
+
 /// One tensor, borrowed from the mapped file.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
@@ -63,9 +75,9 @@ pub struct TensorView<'a> {
 }
 
 impl Checkpoint {
-    /// Opens a GGUF file, a safetensors file (with `config.json` beside it), or a folder that holds
-    /// `model.safetensors`, `model.safetensors.index.json` with its shards, or exactly one GGUF file. Weights are mapped,
-    /// not read.
+    /// Opens a GGUF file, a safetensors or `torch.save` file (with `config.json` beside it), or a folder that holds
+    /// `model.safetensors`, `model.safetensors.index.json` with its shards, exactly one GGUF file or `pytorch_model.bin`.
+    /// Weights are mapped, not read.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Malformed`], [`Error::MissingShards`]; a folder with none or several of these names what
@@ -76,8 +88,12 @@ impl Checkpoint {
         }
         let file = Arc::new(ModelFile::open(path)?);
         let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if torch_file::is_torch_file(&file) {
+            return Self::from_torch(path, folder, file);
+        }
         if is_safetensors && !gguf::Header::is_gguf(&file) {
-            return Self::from_safetensors(path, path.parent().unwrap_or(Path::new("")), vec![file]);
+            return Self::from_safetensors(path, folder, vec![file]);
         }
         Self::from_gguf(file)
     }
@@ -98,6 +114,7 @@ impl Checkpoint {
             description: Description::Gguf(header),
             files: vec![file],
             tensors,
+            quantize: None,
         })
     }
 
@@ -113,9 +130,12 @@ impl Checkpoint {
         let ggufs = gguf_files(folder)?;
         match ggufs.as_slice() {
             [only] => Self::from_gguf(Arc::new(ModelFile::open(only)?)),
+            [] if folder.join(TORCH).is_file() => {
+                Self::from_torch(folder, folder, Arc::new(ModelFile::open(&folder.join(TORCH))?))
+            }
             found => {
                 let detail = format!(
-                    "expected {SINGLE}, {INDEX} or one .gguf file in the folder, found {} .gguf files; name the file to open",
+                    "expected {SINGLE}, {INDEX}, one .gguf file or {TORCH} in the folder, found {} .gguf files; name the file to open",
                     found.len()
                 );
                 Err(Broken::new(Fault::BadMagic, detail).at(folder))
@@ -146,23 +166,34 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    fn from_torch(path: &Path, folder: &Path, file: Arc<ModelFile>) -> Result<Self> {
+        let header = torch_file::Header::read(&file)?;
+        let tensors = header.tensors.into_iter().map(|(name, info)| (name, Entry::of(0, info))).collect();
+        let description = Self::describe(folder)?;
+        Ok(Checkpoint { path: path.to_path_buf(), description, files: vec![file], tensors, quantize: None })
+    }
+
     fn from_safetensors(path: &Path, folder: &Path, files: Vec<Arc<ModelFile>>) -> Result<Self> {
         let mut tensors: BTreeMap<String, Entry> = BTreeMap::new();
         for (file, mapped) in files.iter().enumerate() {
             let header = safetensors::Header::read(mapped)?;
             for (name, info) in header.tensors {
-                let safetensors::TensorInfo { shape, kind, range } = info;
-                let entry = Entry { file, range, shape, type_name: kind.name, format: kind.format };
+                let entry = Entry::of(file, info);
                 if let Some(earlier) = tensors.insert(name.clone(), entry) {
                     let detail = format!("tensor `{name}` is also in {}", files[earlier.file].path().display());
                     return Err(Broken::new(Fault::DuplicateTensor, detail).at(mapped.path()));
                 }
             }
         }
-        let config_path = folder.join(CONFIG);
-        let config = if config_path.is_file() { Some(read_json(&config_path)?) } else { None };
-        let description = Description::HuggingFace { path: config_path, config };
-        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors })
+        let description = Self::describe(folder)?;
+        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors, quantize: None })
+    }
+
+    /// What stands beside weights that describe only themselves.
+    fn describe(folder: &Path) -> Result<Description> {
+        let path = folder.join(CONFIG);
+        let config = if path.is_file() { Some(read_json(&path)?) } else { None };
+        Ok(Description::HuggingFace { path, config })
     }
 
     /// The path that was opened.
@@ -230,6 +261,51 @@ impl Checkpoint {
             return Err(Error::ShapeMismatch { path, tensor, expected: shape.to_vec(), found: entry.shape.clone() });
         }
         Ok((name, &self.files[entry.file][entry.range.clone()]))
+    }
+
+    /// What the file calls the storage type of a tensor; `None` when it is absent.
+    pub(crate) fn type_name(&self, name: &str) -> Option<&'static str> {
+        self.tensors.get(name).map(|entry| entry.type_name)
+    }
+
+    /// Shape, storage type and bytes of every tensor that is weights: floats, blocks, and 8-bit floats with scales beside
+    /// them. Tables of positions and other integers are not.
+    pub fn weights(&self) -> impl Iterator<Item = (&[usize], String, usize)> {
+        let weights = self.tensors.values().filter(|entry| entry.format.is_some() || entry.type_name == fp8::TYPE);
+        weights.map(|entry| {
+            let name = entry.format.map_or_else(|| entry.type_name.to_string(), |format| format!("{format:?}"));
+            (entry.shape.as_slice(), name, entry.range.len())
+        })
+    }
+
+    /// The bytes of a tensor of any storage type; `None` when it is absent.
+    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &[usize], &[u8])> {
+        let (name, entry) = self.tensors.get_key_value(name)?;
+        Some((name, &entry.shape, &self.files[entry.file][entry.range.clone()]))
+    }
+
+    /// The format that projections are written in when they are loaded; `None` leaves them as they are stored.
+    pub fn quantize(&self) -> Option<Format> {
+        self.quantize
+    }
+
+    /// Lets every projection of a model built from this checkpoint be quantised at load. Token vectors, the output
+    /// projection and whatever is no projection stay as they are stored, and so does a projection whose input is not a
+    /// whole number of the format's blocks: one of 256 values then becomes Q8_0, and the model's notes say so.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a format that cannot be written, and for a GGUF file, whose weights have been quantised or
+    /// not by whoever made it.
+    pub fn quantized(self, format: Format) -> Result<Self> {
+        let refuse =
+            |problem: String| Err(Error::Config { path: self.path.clone(), key: "quantize".to_string(), problem });
+        if !QUANTIZABLE.contains(&format) {
+            return refuse(format!("{format:?} cannot be written, expected one of {QUANTIZABLE:?}"));
+        }
+        if self.gguf().is_some() {
+            return refuse("a GGUF file is used as it is stored: quantise safetensors, or take a smaller file".into());
+        }
+        Ok(Checkpoint { quantize: Some(format), ..self })
     }
 
     /// A tensor by name.

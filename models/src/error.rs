@@ -80,6 +80,8 @@ pub enum Fault {
     HeaderTooLarge,
     SizeMismatch,
     UnsafePath,
+    /// A pickle that does more than describe tensors.
+    UnsafePickle,
     /// A count or depth above what any real model needs; see the constants of the readers.
     Limit,
 }
@@ -109,6 +111,7 @@ impl Fault {
             Fault::HeaderTooLarge => "header_too_large",
             Fault::SizeMismatch => "size_mismatch",
             Fault::UnsafePath => "unsafe_path",
+            Fault::UnsafePickle => "unsafe_pickle",
             Fault::Limit => "limit",
         }
     }

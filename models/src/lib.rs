@@ -6,16 +6,19 @@
 
 pub mod architecture;
 pub mod bert;
+pub mod causal_encoder;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod file;
+mod fp8;
 pub mod gemma3;
 pub mod gguf;
 pub mod gpt_oss;
 mod layers;
 pub mod llama;
 pub mod mistral;
+pub mod mpnet;
 mod names;
 pub mod phi3;
 pub mod pre_norm;
@@ -26,6 +29,8 @@ pub mod qwen3_moe;
 pub mod registry;
 pub mod safetensors;
 pub mod smollm3;
+pub mod token_head;
+pub mod torch_file;
 mod weights;
 pub mod xlm_roberta;
 

@@ -69,11 +69,14 @@ impl Names {
             [("model.language_model", "lm_head"), ("language_model.model", "language_model.lm_head")];
         let nested = NESTED.iter().find(|(stem, _)| checkpoint.contains(&format!("{stem}.embed_tokens.weight")));
         let (stem, head) = nested.unwrap_or(&("model", "lm_head"));
+        // Embedding models are saved without the language model around them.
+        let is_bare = checkpoint.contains("embed_tokens.weight");
+        let name = |part: &str| if is_bare { part.to_string() } else { format!("{stem}.{part}") };
         Names {
-            embedding: format!("{stem}.embed_tokens"),
-            norm: format!("{stem}.norm"),
+            embedding: name("embed_tokens"),
+            norm: name("norm"),
             head: head.to_string(),
-            layers: format!("{stem}.layers"),
+            layers: name("layers"),
             attention_norm: "input_layernorm",
             query: "self_attn.q_proj",
             key: "self_attn.k_proj",

@@ -30,11 +30,16 @@ use crate::weights::{self, Weights};
 pub struct PreNorm {
     geometry: Geometry,
     notes: Vec<String>,
+    body: Body,
+    head: Head,
+}
+
+/// Everything before the output projection.
+pub(crate) struct Body {
     embedding: Embedding,
     rotary: Rotary,
     layers: Vec<Layer>,
     norm: RmsNorm,
-    head: Head,
 }
 
 struct Layer {
@@ -81,21 +86,49 @@ impl PreNorm {
     ) -> Result<Self> {
         let names = Names::of(checkpoint);
         let mut weights = Weights::new(checkpoint, config.notes.clone());
-        let embedding = Embedding::load(&mut weights, &names.embedding, config.vocab, config.hidden)?;
-        let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &embedding))?;
-        let norm = RmsNorm::load(&mut weights, &names.norm, config.hidden, config.norm)?;
-        let build = |weights: &mut Weights, layer| Layer::load(weights, &names, layer, config);
-        let layers = weights.layers(device.threads(), config.layers, build)?;
+        let body = Body::load(&mut weights, &names, config, device)?;
+        let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &body.embedding))?;
         weights.finish(harmless)?;
-        Ok(PreNorm {
-            geometry: weights.geometry(family, config),
-            notes: weights.notes,
-            embedding,
-            rotary: Rotary::new(&config.rope),
-            layers,
-            norm,
-            head,
-        })
+        Ok(PreNorm { geometry: weights.geometry(family, config), notes: weights.notes, body, head })
+    }
+}
+
+impl Body {
+    /// # Errors
+    /// A tensor that is missing, of another shape or of a type without a kernel.
+    pub fn load(weights: &mut Weights, names: &Names, config: &DecoderConfig, device: &Device) -> Result<Self> {
+        let embedding = Embedding::load(weights, &names.embedding, config.vocab, config.hidden)?;
+        let norm = RmsNorm::load(weights, &names.norm, config.hidden, config.norm)?;
+        let build = |weights: &mut Weights, layer| Layer::load(weights, names, layer, config);
+        let layers = weights.layers(device.threads(), config.layers, build)?;
+        Ok(Body { embedding, rotary: Rotary::new(&config.rope), layers, norm })
+    }
+
+    /// Runs all layers over the tokens of a checked step and leaves their normalised states `[T, H]` in `scratch.normed`.
+    /// A layer that is the `i`-th of those with keys and values, or of those with states, keeps its own in layer `place(i)`
+    /// of the cache.
+    pub fn forward(
+        &self,
+        device: &Device,
+        batch: &Batch,
+        cache: &mut KvCache,
+        place: impl Fn(usize) -> usize,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let rows = batch.tokens.len();
+        let width = rows * self.norm.width();
+        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
+        first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let rotary = layer.rotated.then_some(&self.rotary);
+            layer.mixer.forward(device, batch, cache, place(layer.place), rotary, scratch)?;
+            add_and_norm(device, &layer.mlp_norm, width, scratch)?;
+            layer.mlp.forward(device, rows, scratch)?;
+            let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
+            add_and_norm(device, next, width, scratch)?;
+        }
+        Ok(())
     }
 }
 
@@ -173,19 +206,8 @@ impl Decoder for PreNorm {
         logits: &mut Vec<f32>,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
-        let rows = batch.tokens.len();
-        let width = rows * self.geometry.hidden;
-        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
-        first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let rotary = layer.rotated.then_some(&self.rotary);
-            layer.mixer.forward(device, batch, cache, layer.place, rotary, scratch)?;
-            add_and_norm(device, &layer.mlp_norm, width, scratch)?;
-            layer.mlp.forward(device, rows, scratch)?;
-            let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
-            add_and_norm(device, next, width, scratch)?;
-        }
+        self.body.forward(device, batch, cache, |place| place, scratch)?;
+        let width = batch.tokens.len() * self.geometry.hidden;
         let Scratch { normed, attended, .. } = scratch;
         self.head.forward(device, logits, normed.take(width), batch.outputs, attended)
     }

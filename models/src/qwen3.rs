@@ -5,7 +5,8 @@
 use lifelong_kernels::Device;
 use lifelong_kernels::ops::rope::RopeStyle;
 
-use crate::architecture::Decoder;
+use crate::architecture::{Decoder, Encoder};
+use crate::causal_encoder::CausalEncoder;
 use crate::checkpoint::Checkpoint;
 use crate::config::{DecoderConfig, Family, Gate};
 use crate::error::Result;
@@ -29,6 +30,16 @@ pub static FAMILY: Family = Family {
 /// As [`config()`] and [`PreNorm::load`].
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     Ok(Box::new(PreNorm::load(&FAMILY, &config(checkpoint)?, checkpoint, device)?))
+}
+
+/// Builds the body of a Qwen3 as an encoder.
+///
+/// Source: Zhang et al. 2025, "Qwen3 Embedding", §2.
+///
+/// # Errors
+/// As [`config()`] and [`CausalEncoder::load`].
+pub fn load_encoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
+    Ok(Box::new(CausalEncoder::load("qwen3-embedding", &FAMILY, &config(checkpoint)?, checkpoint, device)?))
 }
 
 /// # Errors

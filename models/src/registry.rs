@@ -6,7 +6,9 @@ use crate::architecture::{Decoder, Encoder};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
-use crate::{bert, gemma3, gpt_oss, llama, mistral, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, xlm_roberta};
+use crate::{
+    bert, gemma3, gpt_oss, llama, mistral, mpnet, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, xlm_roberta,
+};
 
 /// One architecture.
 pub struct Entry {
@@ -52,6 +54,8 @@ pub static ARCHITECTURES: &[Entry] = &[
     Entry { name: "phi3", gguf: &["phi3"], hugging_face: &["Phi3ForCausalLM"], source: "Abdin et al. 2024, Phi-3 Technical Report, §2; Phi-4-Mini Technical Report 2025, §2", load: Load::Decoder(phi3::load) },
     Entry { name: "bert", gguf: &[], hugging_face: &["BertModel", "BertForMaskedLM"], source: "Devlin et al. 2019, BERT, §3", load: Load::Encoder(bert::load) },
     Entry { name: "xlm-roberta", gguf: &[], hugging_face: &["XLMRobertaModel", "XLMRobertaForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "roberta"], source: "Conneau et al. 2020, XLM-R, §3; Liu et al. 2019, RoBERTa, §3", load: Load::Encoder(xlm_roberta::load) },
+    Entry { name: "mpnet", gguf: &[], hugging_face: &["MPNetModel", "MPNetForMaskedLM"], source: "Song et al. 2020, MPNet, §2; relative positions: Raffel et al. 2020, T5, §2.1", load: Load::Encoder(mpnet::load) },
+    Entry { name: "qwen3-embedding", gguf: &[], hugging_face: &["Qwen3Model"], source: "Zhang et al. 2025, Qwen3 Embedding, §2", load: Load::Encoder(qwen3::load_encoder) },
 ];
 
 /// The entry for the architecture that a checkpoint names.
@@ -91,12 +95,16 @@ pub fn load_decoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn 
     }
 }
 
-/// Loads an embedding model.
+/// Loads an embedding model. Embedding models that are a decoder's body name the decoder in their files: then the encoder
+/// called `{decoder}-embedding` is taken. That the vectors of such a body mean anything is for the caller to know, from
+/// the files of sentence-transformers.
 ///
 /// # Errors
-/// As [`find`] and the architecture's own; a decoder is not an encoder.
+/// As [`find`] and the architecture's own; a decoder without such an encoder.
 pub fn load_encoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
     let entry = find(checkpoint)?;
+    let body = format!("{}-embedding", entry.name);
+    let entry = ARCHITECTURES.iter().find(|other| other.name == body).unwrap_or(entry);
     match entry.load {
         Load::Encoder(load) => load(checkpoint, device),
         Load::Decoder(_) => {

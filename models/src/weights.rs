@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lifelong_kernels::{Format, Matrix};
+use lifelong_kernels::{Format, Matrix, quantize};
 
 use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
 use crate::config::{DecoderConfig, Family};
 use crate::error::{Error, Result};
+use crate::fp8;
 
 /// The tensors of one model while it is being built.
 pub(crate) struct Weights<'a> {
@@ -29,8 +30,64 @@ impl<'a> Weights<'a> {
 
     /// A weight of `n` outputs and `k` inputs.
     pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
+        if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
+            let bytes = self.eight_bit_floats(name, n, k)?;
+            return Ok(Matrix::from_bytes(Format::BF16, n, k, &bytes)?);
+        }
         let view = self.take(name, &[n, k])?;
         Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
+    }
+
+    /// The weight of a projection: as [`Weights::matrix`], in the format that the checkpoint is to be quantised to.
+    pub fn projection(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
+        let Some(format) = self.checkpoint.quantize() else { return self.matrix(name, n, k) };
+        if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
+            let bytes = self.eight_bit_floats(name, n, k)?;
+            return self.quantised(name, Format::BF16, &bytes, n, k, format);
+        }
+        let view = self.take(name, &[n, k])?;
+        self.quantised(name, view.format, view.bytes, n, k, format)
+    }
+
+    fn quantised(
+        &mut self,
+        name: &str,
+        stored: Format,
+        bytes: &[u8],
+        n: usize,
+        k: usize,
+        format: Format,
+    ) -> Result<Matrix> {
+        let fits = |format: Format| k.is_multiple_of(format.block_values());
+        let Some(chosen) = [format, Format::Q8_0].into_iter().find(|format| fits(*format)) else {
+            self.notes.push(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
+            return Ok(Matrix::from_bytes(stored, n, k, bytes)?);
+        };
+        if chosen != format {
+            self.notes.push(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
+        }
+        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::from_bytes(stored, n, k, bytes)?) };
+        Ok(Matrix::from_bytes(chosen, n, k, &quantize(chosen, n, k, &values)?)?)
+    }
+
+    /// A weight of 8-bit floats and its scales, in bfloat16.
+    fn eight_bit_floats(&mut self, name: &str, n: usize, k: usize) -> Result<Vec<u8>> {
+        let block = fp8::block(self.checkpoint)?;
+        let scale_name = fp8::check_scales(self.checkpoint, name)?;
+        let scales = vector_of(self.checkpoint, &scale_name, &[n.div_ceil(block[0]), k.div_ceil(block[1])])?;
+        let Some((name, shape, bytes)) = self.checkpoint.stored(name) else { return Ok(Vec::new()) };
+        if shape != [n, k] {
+            let (path, tensor) = (self.checkpoint.path().to_path_buf(), name.to_string());
+            return Err(Error::ShapeMismatch { path, tensor, expected: vec![n, k], found: shape.to_vec() });
+        }
+        let numbers = fp8::to_bf16(bytes, k, &scales, block);
+        if has_non_finite(Format::BF16, &numbers) {
+            self.notes.push(format!("non-finite weight in `{name}`"));
+        }
+        self.taken.insert(name);
+        self.parameters += (n * k) as u64;
+        self.bytes += bytes.len() as u64;
+        Ok(numbers)
     }
 
     /// Several weights that are stored as one, their rows behind one another: `n` rows each.
@@ -42,7 +99,10 @@ impl<'a> Weights<'a> {
         let mut parts = Vec::with_capacity(N);
         for n in n {
             let bytes = &view.bytes[start * row_bytes..(start + n) * row_bytes];
-            parts.push(Matrix::from_bytes(view.format, n, k, bytes)?);
+            parts.push(match self.checkpoint.quantize() {
+                Some(format) => self.quantised(name, view.format, bytes, n, k, format)?,
+                None => Matrix::from_bytes(view.format, n, k, bytes)?,
+            });
             start += n;
         }
         Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
@@ -190,7 +250,9 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// [`Error::UnknownTensors`] with the names of the rest, except those `harmless` accepts.
     pub fn finish(&self, harmless: impl Fn(&str) -> bool) -> Result<()> {
-        let left = self.checkpoint.names().filter(|name| !self.taken.contains(name) && !harmless(name));
+        let accounted =
+            |name: &str| self.taken.contains(name) || fp8::is_scale(self.checkpoint, name) || harmless(name);
+        let left = self.checkpoint.names().filter(|name| !accounted(name));
         let tensors: Vec<String> = left.map(str::to_string).collect();
         if tensors.is_empty() {
             return Ok(());
@@ -223,13 +285,13 @@ fn checked<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[usize]) -> Resul
     Ok(view)
 }
 
+/// As [`vector`], of any shape.
+fn vector_of(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    floats(checkpoint, &checked(checkpoint, name, shape)?)
+}
+
 fn floats(checkpoint: &Checkpoint, view: &TensorView) -> Result<Vec<f32>> {
-    match view.format {
-        Format::F32 => Ok(view.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
-        Format::F16 => Ok(halves(view.bytes).map(|bits| half::f16::from_bits(bits).to_f32()).collect()),
-        Format::BF16 => Ok(halves(view.bytes).map(|bits| half::bf16::from_bits(bits).to_f32()).collect()),
-        _ => Err(not_plain(checkpoint, view)),
-    }
+    numbers(view.format, view.bytes).ok_or_else(|| not_plain(checkpoint, view))
 }
 
 fn check_plain(checkpoint: &Checkpoint, view: &TensorView) -> Result<()> {
@@ -245,6 +307,16 @@ fn not_plain(checkpoint: &Checkpoint, view: &TensorView) -> Error {
         tensor: view.name.to_string(),
         found: format!("{:?} where plain numbers are expected", view.format),
         usable: ["F32", "F16", "BF16"].map(String::from).to_vec(),
+    }
+}
+
+/// Plain numbers; `None` of a format of blocks.
+fn numbers(format: Format, bytes: &[u8]) -> Option<Vec<f32>> {
+    match format {
+        Format::F32 => Some(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
+        Format::F16 => Some(halves(bytes).map(|bits| half::f16::from_bits(bits).to_f32()).collect()),
+        Format::BF16 => Some(halves(bytes).map(|bits| half::bf16::from_bits(bits).to_f32()).collect()),
+        _ => None,
     }
 }
 
@@ -288,6 +360,8 @@ fn has_non_finite(format: Format, bytes: &[u8]) -> bool {
         Format::Q6K => any_scale(210, &[208]),
         // Of its scales, one stands for no number.
         Format::MXFP4 => bytes.chunks_exact(17).fold(false, |seen, chunk| seen | (chunk[0] == u8::MAX)),
+        Format::IQ4_NL => any_scale(18, &[0]),
+        Format::IQ4_XS => any_scale(136, &[0]),
         // Its scale is an f32 at the start of 292 bytes.
         Format::Q8K => bytes.chunks_exact(292).any(|chunk| f32_at(chunk) & F32_EXPONENT == F32_EXPONENT),
     }
@@ -315,6 +389,8 @@ mod tests {
             (Format::Q6K, 210, 208, 0x7c00),
             (Format::Q8K, 292, 2, 0x7f80),
             (Format::MXFP4, 17, 0, 0x11ff),
+            (Format::IQ4_NL, 18, 0, 0x7c00),
+            (Format::IQ4_XS, 136, 0, 0x7c00),
         ];
         for (format, block, at, bits) in blocks {
             let mut bytes = vec![0x11u8; block * 100];

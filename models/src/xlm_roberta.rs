@@ -7,7 +7,7 @@
 use lifelong_kernels::Device;
 
 use crate::architecture::Encoder;
-use crate::bert::Bert;
+use crate::bert::{self, Bert, Variant};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::{self, BertConfig, HuggingFace};
 use crate::error::Result;
@@ -15,18 +15,27 @@ use crate::error::Result;
 /// `pad_token_id` of `XLMRobertaConfig` in transformers.
 const PADDING: usize = 1;
 
+static VARIANT: Variant =
+    Variant { architecture: "xlm-roberta", prefix: "roberta.", attention: bert::ATTENTION, bias: bert::no_bias };
+
 /// Builds an XLM-RoBERTa, with or without the prefix `roberta.` on its tensors.
 ///
 /// # Errors
-/// As [`BertConfig::from_checkpoint`] and [`Bert::load`]; a padding token beyond the position table.
+/// As [`crate::bert::load`]; a padding token beyond the position table.
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Encoder>> {
-    Ok(Box::new(Bert::load("xlm-roberta", "roberta.", &config(checkpoint)?, checkpoint, device)?))
+    Ok(Box::new(Bert::load(&VARIANT, &config(checkpoint)?, checkpoint, device)?))
 }
 
 /// # Errors
 /// As [`load`].
 pub fn config(checkpoint: &Checkpoint) -> Result<BertConfig> {
     let mut config = BertConfig::from_checkpoint(checkpoint)?;
+    start_behind_padding(checkpoint, &mut config)?;
+    Ok(config)
+}
+
+/// Moves the first position behind the row of the padding token.
+pub(crate) fn start_behind_padding(checkpoint: &Checkpoint, config: &mut BertConfig) -> Result<()> {
     if let Metadata::HuggingFace { path, config: json } = checkpoint.metadata()? {
         const KEY: &str = "pad_token_id";
         let rows = config.context;
@@ -38,5 +47,5 @@ pub fn config(checkpoint: &Checkpoint) -> Result<BertConfig> {
         config.first_position = padding + 1;
         config.context = rows - config.first_position;
     }
-    Ok(config)
+    Ok(())
 }

@@ -107,6 +107,45 @@ fn yarn_past_the_original_length_and_a_window_in_later_layers() {
 }
 
 #[test]
+fn eight_bit_floats_with_scales_by_block() {
+    let checkpoint = Checkpoint::open(&golden("qwen3-fp8")).unwrap();
+    assert!(checkpoint.tensor("model.layers.0.mlp.up_proj.weight").is_err(), "stored in 8 bits");
+    check_decoder("qwen3-fp8", FLOAT_TOLERANCE);
+}
+
+/// Projections of 32-value blocks, those of other widths as stored, and the rest of the model untouched.
+#[test]
+fn projections_are_quantised_at_load() {
+    let expected: Decoded = expected("llama-tied-llama3");
+    let device = Device::cpu(2);
+    let load = |format: Option<Format>| {
+        let checkpoint = Checkpoint::open(&golden("llama-tied-llama3")).unwrap();
+        let checkpoint = match format {
+            Some(format) => checkpoint.quantized(format).unwrap(),
+            None => checkpoint,
+        };
+        load_decoder(&checkpoint, &device).unwrap()
+    };
+    let run = |format| {
+        let model = load(format);
+        let vocab = model.geometry().vocab;
+        let found = decode::logits(model.as_ref(), &device, &expected.tokens, expected.tokens.len());
+        decode::error(&expected.compared(&found, vocab), &expected.logits, vocab)
+    };
+    let (plain, eight, four) = (run(None), run(Some(Format::Q8_0)), run(Some(Format::Q4_0)));
+    println!("relative error: plain {plain:.1e}, Q8_0 {eight:.1e}, Q4_0 {four:.1e}");
+    assert!(plain <= FLOAT_TOLERANCE && plain < eight && eight < four, "{plain} {eight} {four}");
+    assert!(eight < 0.12 && four < 1.0, "{eight} {four}");
+    // Rows of 96 and 128 numbers are no blocks of 256: Q8_0 instead, and a note says so.
+    assert_eq!(run(Some(Format::Q4K)), eight);
+    assert!(load(Some(Format::Q4K)).notes().iter().any(|note| note.contains("Q8_0")));
+    let gguf = Checkpoint::open(&golden("llama-gguf-f16")).unwrap();
+    assert!(gguf.quantized(Format::Q8_0).unwrap_err().to_string().contains("GGUF"));
+    let other = Checkpoint::open(&golden("llama-untied")).unwrap();
+    assert!(other.quantized(Format::Q2K).unwrap_err().to_string().contains("Q2K"));
+}
+
+#[test]
 fn normalised_heads_of_their_own_size() {
     check_decoder("qwen3", FLOAT_TOLERANCE);
     check_decoder("qwen3-gguf-f16", FLOAT_TOLERANCE);
@@ -215,13 +254,52 @@ fn check_encoder(name: &str) {
     let model = load_encoder(&Checkpoint::open(&golden(name)).unwrap(), &device).unwrap();
     let width = model.geometry().hidden;
     for (text, expected) in texts.iter().zip(&hidden) {
-        let error = decode::error(&encode(model.as_ref(), &device, std::slice::from_ref(text)), expected, width);
+        let found = encode(model.as_ref(), &device, std::slice::from_ref(text));
+        let (error, cosine) = (decode::error(&found, expected, width), cosine(&found, expected, width));
         assert!(error <= FLOAT_TOLERANCE, "{name}, {} tokens: relative error {error}", text.len());
+        assert!(cosine >= 0.99999, "{name}, {} tokens: cosine {cosine}", text.len());
     }
     let packed = encode(model.as_ref(), &device, &texts);
     let error = decode::error(&packed, &hidden.concat(), width);
     println!("{name}: relative error {error:.1e}");
     assert!(error <= FLOAT_TOLERANCE, "{name}: {error}");
+}
+
+/// The cosine of two texts' vectors, each the mean of its rows.
+fn cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
+    let mean = |rows: &[f32]| -> Vec<f64> {
+        (0..width).map(|column| rows.iter().skip(column).step_by(width).map(|x| f64::from(*x)).sum()).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let (a, b) = (mean(a), mean(b));
+    dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()
+}
+
+/// 162 rows of positions, the first two of which no text takes; distances up to 159.
+#[test]
+fn scores_with_a_bias_by_distance() {
+    check_encoder("mpnet");
+    let model = load_encoder(&Checkpoint::open(&golden("mpnet")).unwrap(), &Device::cpu(1)).unwrap();
+    assert_eq!((model.geometry().context, model.geometry().architecture.as_str()), (160, "mpnet"));
+}
+
+/// Names without `model.` before them, and the last token's row as the text's vector.
+#[test]
+fn a_decoder_body_as_an_encoder() {
+    check_encoder("qwen3-embedding");
+    let Encoded { texts, hidden } = expected("qwen3-embedding");
+    let device = Device::cpu(2);
+    let model = load_encoder(&Checkpoint::open(&golden("qwen3-embedding")).unwrap(), &device).unwrap();
+    let width = model.geometry().hidden;
+    assert_eq!((model.geometry().architecture.as_str(), width), ("qwen3-embedding", 16));
+    for (text, expected) in texts.iter().zip(&hidden) {
+        let found = encode(model.as_ref(), &device, std::slice::from_ref(text));
+        let last = |rows: &[f32]| rows[rows.len() - width..].to_vec();
+        let cosine = cosine(&last(&found), &last(expected), width);
+        assert!(cosine >= 0.99999, "{} tokens: cosine {cosine}", text.len());
+    }
+    // A decoder that no embedding model is made of stays a decoder.
+    assert!(load_encoder(&Checkpoint::open(&golden("llama-untied")).unwrap(), &device).is_err());
 }
 
 #[test]

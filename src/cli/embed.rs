@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 
 use crate::config::EngineConfig;
+use crate::engine::embed::{Embedder, EmbedderOptions, Head, Pooling, Purpose, TokenVectors};
 use crate::engine::hub::Sources;
 use crate::report;
 use crate::run::start::start_embedder;
@@ -29,6 +30,16 @@ pub struct EmbedArgs {
     /// Vectors: a name ending in `.parquet` or `.jsonl`; `-` writes JSON lines to stdout
     #[arg(long, default_value = "-")]
     output: PathBuf,
+    /// What a text becomes: `dense` one vector; with BGE-M3 also `sparse`, a weight for each of its tokens, or `colbert`,
+    /// a vector for each of its tokens (both as JSON lines)
+    #[arg(long, default_value = "dense")]
+    head: Head,
+    /// The texts are queries: put the model's instruction for queries before each, where it has one
+    #[arg(long)]
+    query: bool,
+    /// How token vectors become one, where the model's files do not say: `mean`, `cls` or `last`
+    #[arg(long)]
+    pooling: Option<Pooling>,
     /// Compute threads [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
@@ -36,23 +47,66 @@ pub struct EmbedArgs {
 
 pub fn run(args: &EmbedArgs) -> anyhow::Result<()> {
     let format = Format::of(&args.output)?;
+    ensure!(
+        args.head == Head::Dense || matches!(format, Format::JsonLines),
+        "--head sparse and --head colbert write JSON lines: let --output end in `.jsonl`"
+    );
     let texts = read_texts(&args.input, args.field.as_deref())?;
     let config = EngineConfig { threads: args.threads, ..EngineConfig::default() };
-    let embedder = start_embedder(&args.model, &config, &Sources::from_env()?)?;
+    let options = EmbedderOptions { pooling: args.pooling };
+    let embedder = start_embedder(&args.model, &config, options, &Sources::from_env()?)?;
+    let purpose = if args.query { Purpose::Query } else { Purpose::Document };
+    match args.head {
+        Head::Dense => write_dense(args, format, &embedder, purpose, &texts)?,
+        Head::Sparse => write_lines(args, &texts, |chunk| {
+            let vectors = embedder.sparse(purpose, chunk)?;
+            Ok(vectors.into_iter().map(|vector| ("weights", serde_json::json!(vector.weights))).collect())
+        })?,
+        Head::Colbert => write_lines(args, &texts, |chunk| {
+            let vectors = embedder.colbert(purpose, chunk)?;
+            let rows = |vectors: &TokenVectors| vectors.rows.chunks(vectors.width).map(Vec::from).collect::<Vec<_>>();
+            Ok(vectors.iter().map(|vectors| ("vectors", serde_json::json!(rows(vectors)))).collect())
+        })?,
+    }
+    eprintln!("{} texts by {}", texts.len(), embedder.descriptor());
+    Ok(())
+}
+
+fn write_dense(
+    args: &EmbedArgs,
+    format: Format,
+    embedder: &Embedder,
+    purpose: Purpose,
+    texts: &[String],
+) -> anyhow::Result<()> {
     let bar = indicatif::ProgressBar::new(texts.len() as u64);
     let mut vectors = Vec::with_capacity(texts.len());
     for chunk in texts.chunks(CHUNK) {
-        vectors.extend(embedder.embed(chunk)?);
+        vectors.extend(embedder.embed_for(purpose, chunk)?);
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();
-    write(&args.output, format, &texts, &vectors)?;
-    eprintln!(
-        "{} vectors of {} dimensions by {}",
-        vectors.len(),
-        vectors.first().map_or(0, Vec::len),
-        embedder.descriptor()
-    );
+    write(&args.output, format, texts, &vectors)?;
+    eprintln!("{} vectors of {} dimensions", vectors.len(), embedder.dimensions());
+    Ok(())
+}
+
+/// One object a text, with what `embed` makes of it beside it.
+fn write_lines(
+    args: &EmbedArgs,
+    texts: &[String],
+    embed: impl Fn(&[String]) -> anyhow::Result<Vec<(&'static str, serde_json::Value)>>,
+) -> anyhow::Result<()> {
+    let bar = indicatif::ProgressBar::new(texts.len() as u64);
+    let mut out = open_output(&args.output)?;
+    for chunk in texts.chunks(CHUNK) {
+        for (text, (name, value)) in chunk.iter().zip(embed(chunk)?) {
+            writeln!(out, "{}", serde_json::json!({ "text": text, name: value }))?;
+        }
+        bar.inc(chunk.len() as u64);
+    }
+    bar.finish_and_clear();
+    out.flush()?;
     Ok(())
 }
 
@@ -107,14 +161,18 @@ fn write(path: &Path, format: Format, texts: &[String], vectors: &[Vec<f32>]) ->
     if let Format::Parquet = format {
         return report::write_vectors(path, texts, vectors);
     }
-    let mut out: Box<dyn Write> = if path == Path::new("-") {
-        Box::new(BufWriter::new(std::io::stdout().lock()))
-    } else {
-        Box::new(BufWriter::new(File::create(path).with_context(|| format!("output file {}", path.display()))?))
-    };
+    let mut out = open_output(path)?;
     for (text, vector) in texts.iter().zip(vectors) {
         writeln!(out, "{}", serde_json::json!({ "text": text, "embedding": vector }))?;
     }
     out.flush()?;
     Ok(())
+}
+
+fn open_output(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufWriter::new(std::io::stdout().lock())));
+    }
+    let file = File::create(path).with_context(|| format!("output file {}", path.display()))?;
+    Ok(Box::new(BufWriter::new(file)))
 }

@@ -9,14 +9,14 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::engine_args::EngineArgs;
-use crate::config::KvType;
+use crate::config::{KvType, Quantize};
 use crate::engine::hub::Sources;
 use crate::engine::request::{Completion, Finish, Logprobs, Piece, Request, Usage, system_seed};
 use crate::engine::sampling::Sampling;
 use crate::engine::session::Session;
 use crate::engine::template::{ChatMessage, RenderOptions};
 use crate::engine::tokenizer::Specials;
-use crate::run::start::start_engine;
+use crate::run::start::{Numbers, start_engine};
 use crate::seed::Seed;
 
 #[derive(Debug, Args)]
@@ -48,6 +48,10 @@ pub struct GenerateArgs {
     /// How keys and values of past tokens are kept; the shorter types change results a little
     #[arg(long, value_enum, default_value_t)]
     kv_type: KvType,
+    /// Quantise the projections of a checkpoint in plain floats (safetensors bf16, f16, f32 or fp8) when it is loaded: less
+    /// memory, other results
+    #[arg(long, value_enum)]
+    quantize: Option<Quantize>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -140,7 +144,8 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
     if args.seed.is_none() {
         eprintln!("seed {seed}");
     }
-    let engine = start_engine(&args.model, &args.engine.config(), args.kv_type, &Sources::from_env()?)?;
+    let numbers = Numbers { kv_type: args.kv_type, quantize: args.quantize };
+    let engine = start_engine(&args.model, &args.engine.config(), numbers, &Sources::from_env()?)?;
     let session = engine.session();
     match (lines, &args.input) {
         (Some(lines), Some(path)) => complete_file(args, path, lines, seed, &session),

@@ -5,7 +5,9 @@ mod show;
 use clap::{Args, Subcommand};
 use indicatif::DecimalBytes;
 
+use crate::engine::hub::preset::Size;
 use crate::engine::hub::{self, Named, Preset, Sources, card, preset};
+use crate::engine::machine;
 
 #[derive(Debug, Args)]
 pub struct ModelsArgs {
@@ -15,7 +17,7 @@ pub struct ModelsArgs {
 
 #[derive(Debug, Subcommand)]
 enum ModelsCommand {
-    /// List the model presets: kind, architecture, size, whether they are here and whether they run
+    /// List the model presets: kind, architecture, parameters, size, whether they fit this machine's memory, are here, run
     List,
     /// Fetch models into the model cache, and print each model's name and where its checkpoint is
     Pull {
@@ -53,13 +55,16 @@ pub fn list() -> anyhow::Result<()> {
     let sources = Sources::from_env()?;
     let width = |text: fn(&Preset) -> &str| preset::all().iter().map(|preset| text(preset).len()).max().unwrap_or(0);
     let (names, architectures) = (width(|preset| &preset.name), width(|preset| &preset.architecture));
+    let memory = machine::memory_bytes();
     for preset in preset::all() {
         println!(
-            "{:names$}  {:7}  {:architectures$}  {:>9}  {:8}  {}  [{}]",
+            "{:names$}  {:7}  {:architectures$}  {:>6}  {:>11}  {:14}  {:8}  {}  [{}]",
             preset.name,
             preset.kind,
             preset.architecture,
+            count(preset.parameters),
             size(preset),
+            memory_word(preset, memory),
             if is_here(preset, &sources)? { "here" } else { "not here" },
             if card::is_ported(&preset.architecture) { "runs" } else { "architecture not ported yet" },
             preset.source,
@@ -68,8 +73,29 @@ pub fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Bytes of the files, or with a sign before them those that were computed.
 fn size(preset: &Preset) -> String {
-    preset.size().map_or_else(|| "unknown".into(), |bytes| DecimalBytes(bytes).to_string())
+    match preset.size() {
+        Some(Size::Stated(bytes)) => DecimalBytes(bytes).to_string(),
+        Some(Size::Computed(bytes)) => format!("≈{}", DecimalBytes(bytes)),
+        None => "unknown".into(),
+    }
+}
+
+fn count(parameters: u64) -> String {
+    match parameters {
+        0..1_000_000_000 => format!("{:.0}M", parameters as f64 / 1e6),
+        _ => format!("{:.1}B", parameters as f64 / 1e9),
+    }
+}
+
+/// Whether the weights as they are stored fit; quantised at load they may.
+fn memory_word(preset: &Preset, memory: Option<u64>) -> &'static str {
+    match (preset.size(), memory) {
+        (Some(size), Some(memory)) if machine::fits(size.bytes(), memory) => "fits",
+        (Some(_), Some(_)) => "too large here",
+        _ => "fits?",
+    }
 }
 
 fn is_here(preset: &Preset, sources: &Sources) -> anyhow::Result<bool> {

@@ -5,6 +5,7 @@
 mod bytes;
 mod env;
 mod kv_type;
+mod quantize;
 mod run;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 pub use bytes::ByteSize;
 pub use env::{VARIABLES, Variable};
 pub use kv_type::KvType;
+pub use quantize::Quantize;
 pub use run::{
     AgentConfig, BenchmarkConfig, EngineConfig, FeedbackKind, Headroom, History, MatrixConfig, ModelsConfig, RunConfig,
     ScoringConfig, SequenceConfig, VoteConfig,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, KvType};
+use super::{ByteSize, KvType, Quantize};
+use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 
 /// A whole run. The stages that are present are executed in this order: matrix, vote, sequence.
@@ -47,10 +48,16 @@ pub struct ModelsConfig {
     /// Embedding model of the memories that need one.
     #[serde(default)]
     pub embedder: Option<String>,
+    /// How its token vectors become one of a text, where its files do not say: `mean`, `cls` or `last`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder_pooling: Option<Pooling>,
     /// How backbones keep keys and values: `f32`, or `f16` or `bf16` in half the memory. Changes results, so it is no
     /// engine setting.
     #[serde(default, skip_serializing_if = "KvType::is_default")]
     pub kv_type: KvType,
+    /// What the projections of backbones in plain floats are quantised to when they are loaded; as stored when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantize: Option<Quantize>,
 }
 
 /// How the engine runs. Nothing here changes a result, only time and memory.

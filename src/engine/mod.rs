@@ -9,6 +9,7 @@ pub mod embed;
 pub mod error;
 pub mod generate;
 pub mod hub;
+pub mod machine;
 pub mod model;
 pub mod planner;
 pub mod request;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, Format};
 use lifelong_models::{Checkpoint, Decoder, load_decoder};
 use serde_json::Value;
 
@@ -88,9 +88,20 @@ pub(super) fn render(
 /// [`Error::Load`] naming the part: an unsupported architecture or storage type, a damaged file, a tokenizer that cannot
 /// be rebuilt, a chat template that does not parse.
 pub fn load(files: &ModelFiles, device: &Device) -> Result<LoadedModel> {
+    load_as(files, device, None)
+}
+
+/// As [`load`], with the projections of a checkpoint in plain floats quantised to a format.
+///
+/// # Errors
+/// As [`load`]; a format that cannot be written, and a GGUF file.
+pub fn load_as(files: &ModelFiles, device: &Device, quantize: Option<Format>) -> Result<LoadedModel> {
     let fault = |part: &str, error: &dyn std::fmt::Display| load_error(files, part, error);
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
-    let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
+    let mut checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
+    if let Some(format) = quantize {
+        checkpoint = checkpoint.quantized(format).map_err(|error| fault("weights", &error))?;
+    }
     let tokenizer = load_tokenizer(files, &checkpoint)?;
     let template = load_template(files, &checkpoint, &tokenizer)?;
     let decoder: Arc<dyn Decoder> = load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();

@@ -347,11 +347,7 @@ fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometr
 fn default_kv_bytes() -> u64 {
     const MOST: u64 = 8 << 30;
     const UNKNOWN: u64 = 2 << 30;
-    let available_kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    available_kib.map_or(UNKNOWN, |kib| (kib * 1024 / 4).min(MOST))
+    super::machine::available_bytes().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))
 }
 
 impl Prompter for Session {

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::embed::Embedder;
+use crate::engine::embed::{Embedder, Purpose};
 use crate::record::{Experience, TaskView};
 use crate::registry::{self, Registered};
 
@@ -58,6 +58,10 @@ pub struct Recall {
 pub trait Embed: Send + Sync {
     /// One L2-normalised vector a text, in order.
     fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>>;
+    /// The same for texts that ask: models with an instruction for queries put it before these.
+    fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        self.embed(texts)
+    }
     /// Identity of the embedding model: vectors of different models are never compared.
     fn id(&self) -> String;
 }
@@ -65,6 +69,10 @@ pub trait Embed: Send + Sync {
 impl Embed for Embedder {
     fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         Ok(Embedder::embed(self, texts)?)
+    }
+
+    fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        Ok(self.embed_for(Purpose::Query, texts)?)
     }
 
     fn id(&self) -> String {

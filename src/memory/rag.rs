@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, options};
+use crate::engine::embed::Purpose;
 use crate::record::{Experience, Feedback, Role, TaskView};
 use crate::registry::Registered;
 
@@ -86,7 +87,7 @@ impl Memory for Store {
         if self.state.entries.is_empty() {
             return Ok(Recall::default());
         }
-        let query = self.embed(&task.question, handles)?;
+        let query = self.embed(Purpose::Query, &task.question, handles)?;
         let mut ranked: Vec<(f64, usize)> = self
             .state
             .entries
@@ -126,7 +127,7 @@ impl Memory for Store {
             Embedded::Trajectory => format!("{}\n{reply}", experience.task.question),
             Embedded::Question => experience.task.question.clone(),
         };
-        let vector = self.embed(&text, handles)?;
+        let vector = self.embed(Purpose::Document, &text, handles)?;
         self.state.embedder = handles.embedder.map(|embedder| embedder.id());
         self.state.entries.push(Entry {
             id: format!("{}@{}", experience.task.id, experience.position),
@@ -148,13 +149,16 @@ impl Memory for Store {
 }
 
 impl Store {
-    fn embed(&self, text: &str, handles: &Handles<'_>) -> anyhow::Result<Vec<f32>> {
+    fn embed(&self, purpose: Purpose, text: &str, handles: &Handles<'_>) -> anyhow::Result<Vec<f32>> {
         let embedder = handles.embedder.context("memory `rag` needs an embedding model: set `embedder` in [models]")?;
         if let Some(expected) = &self.state.embedder {
             let found = embedder.id();
             ensure!(*expected == found, "memory `rag` holds vectors of {expected}, the run's embedder is {found}");
         }
-        let mut vectors = embedder.embed(&[text.to_string()])?;
+        let mut vectors = match purpose {
+            Purpose::Query => embedder.embed_queries(&[text.to_string()])?,
+            Purpose::Document => embedder.embed(&[text.to_string()])?,
+        };
         vectors.pop().context("the embedder returned no vector")
     }
 }

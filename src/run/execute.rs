@@ -11,7 +11,7 @@ use super::resolve::Resolved;
 use super::start::{self, load_backbone, load_embedder};
 use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
-use crate::engine::embed::Embedder;
+use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
 use crate::memory::Embed;
 use crate::record::Coord;
@@ -59,7 +59,7 @@ impl Backbone<'_> {
             self.loaded = None;
             let model = &self.resolved.backbones[index];
             let config = &self.resolved.config;
-            self.loaded = Some((index, load_backbone(model, &config.engine, config.models.kv_type)?));
+            self.loaded = Some((index, load_backbone(model, &config.engine, (&config.models).into())?));
         }
         let (_, engine) = self.loaded.as_ref().context("a model was loaded on the line above")?;
         Ok(engine.session())
@@ -186,7 +186,10 @@ fn run_sequences(
         .embedder
         .as_ref()
         .filter(|_| resolved.agents.iter().any(|agent| agent.method.needs_embedder()))
-        .map(|model| load_embedder(model, &resolved.config.engine))
+        .map(|model| {
+            let options = EmbedderOptions { pooling: resolved.config.models.embedder_pooling };
+            load_embedder(model, &resolved.config.engine, options)
+        })
         .transpose()?;
     let world = sequence::World {
         resolved,

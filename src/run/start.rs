@@ -6,11 +6,24 @@ use anyhow::Context as _;
 use lifelong_kernels::{Device, InstructionSet};
 
 use super::resolve::ResolvedModel;
-use crate::config::{EngineConfig, KvType};
-use crate::engine::embed::{Embedder, load_embedder as load_encoder};
+use crate::config::{EngineConfig, KvType, ModelsConfig, Quantize};
+use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_with as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
 use crate::engine::session::{Engine, EngineOptions};
+
+/// The settings of a backbone that change its results, unlike those of an [`EngineConfig`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Numbers {
+    pub kv_type: KvType,
+    pub quantize: Option<Quantize>,
+}
+
+impl From<&ModelsConfig> for Numbers {
+    fn from(config: &ModelsConfig) -> Self {
+        Numbers { kv_type: config.kv_type, quantize: config.quantize }
+    }
+}
 
 /// The device a config asks for.
 ///
@@ -40,34 +53,44 @@ fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
 }
 
 /// Resolves a backbone by name and starts an engine on it.
-pub fn start_engine(name: &str, config: &EngineConfig, kv: KvType, sources: &Sources) -> anyhow::Result<Engine> {
-    start_on(&hub::resolve(name, sources)?, config, kv)
+pub fn start_engine(name: &str, config: &EngineConfig, numbers: Numbers, sources: &Sources) -> anyhow::Result<Engine> {
+    start_on(&hub::resolve(name, sources)?, config, numbers)
 }
 
 /// Starts an engine on a resolved backbone.
-pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
-    start_on(&model.files, config, kv).with_context(|| format!("backbone `{}`", model.name))
+pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig, numbers: Numbers) -> anyhow::Result<Engine> {
+    start_on(&model.files, config, numbers).with_context(|| format!("backbone `{}`", model.name))
 }
 
-fn start_on(files: &ModelFiles, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
+fn start_on(files: &ModelFiles, config: &EngineConfig, numbers: Numbers) -> anyhow::Result<Engine> {
     let device = device(config)?;
-    let loaded = model::load(files, &device)?;
+    let loaded = model::load_as(files, &device, numbers.quantize.map(Into::into))?;
     let options = EngineOptions {
         max_batch: config.max_batch,
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
-        kv_type: kv.into(),
+        kv_type: numbers.kv_type.into(),
     };
     Ok(Engine::start(loaded, &options)?)
 }
 
 /// Resolves an embedding model by name and loads it.
-pub fn start_embedder(name: &str, config: &EngineConfig, sources: &Sources) -> anyhow::Result<Embedder> {
-    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?)?)
+pub fn start_embedder(
+    name: &str,
+    config: &EngineConfig,
+    options: EmbedderOptions,
+    sources: &Sources,
+) -> anyhow::Result<Embedder> {
+    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?, options)?)
 }
 
 /// Loads a resolved embedding model.
-pub fn load_embedder(resolved: &ResolvedModel, config: &EngineConfig) -> anyhow::Result<Embedder> {
-    load_encoder(&resolved.files, &device(config)?).with_context(|| format!("embedding model `{}`", resolved.name))
+pub fn load_embedder(
+    resolved: &ResolvedModel,
+    config: &EngineConfig,
+    options: EmbedderOptions,
+) -> anyhow::Result<Embedder> {
+    load_encoder(&resolved.files, &device(config)?, options)
+        .with_context(|| format!("embedding model `{}`", resolved.name))
 }

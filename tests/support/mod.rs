@@ -1,6 +1,8 @@
 //! What several integration tests need.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod tiny;
+
 use lifelong::engine::hub::{self, ModelFiles, Sources};
 
 /// Weights that are used where they are already, and not fetched for a test; `None` with one line otherwise.

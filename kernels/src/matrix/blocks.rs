@@ -5,6 +5,7 @@
 use half::f16;
 
 use super::format::Format;
+use super::iq4;
 
 /// Thirty-two consecutive weights of a row: `value = scale · (level − zero) + minimum`, where `zero` belongs to the
 /// format and scale and minimum to each half of sixteen (equal halves where the format has blocks of 32).
@@ -24,6 +25,7 @@ pub(super) fn zero_level(format: Format) -> i32 {
         Format::Q6K => 32,
         Format::Q8_0 | Format::Q8K => 128,
         Format::MXFP4 => 12,
+        Format::IQ4_NL | Format::IQ4_XS => iq4::ZERO,
         _ => 0,
     }
 }
@@ -48,11 +50,13 @@ pub(super) fn read_block(format: Format, bytes: &[u8], groups: &mut [Group]) {
             }
         }
         Format::MXFP4 => groups[0] = read_mxfp4(bytes),
+        Format::IQ4_NL => groups[0] = iq4::read_nl(bytes),
+        Format::IQ4_XS => iq4::read_xs(bytes, groups),
         Format::F32 | Format::F16 | Format::BF16 => unreachable!("plain formats have no blocks: our bug"),
     }
 }
 
-fn float(bytes: &[u8], at: usize) -> f32 {
+pub(super) fn float(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
@@ -61,7 +65,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Low nibbles are values 0–15, high nibbles 16–31; bit `i` of `fifth` is worth 16 in value `i`.
-fn four_bits(nibbles: &[u8], fifth: Option<u32>, scale: f32, minimum: f32) -> Group {
+pub(super) fn four_bits(nibbles: &[u8], fifth: Option<u32>, scale: f32, minimum: f32) -> Group {
     let mut levels = [0u8; 32];
     for (index, byte) in nibbles.iter().enumerate() {
         levels[index] = byte & 15;

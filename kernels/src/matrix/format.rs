@@ -21,11 +21,13 @@ pub enum Format {
     Q6K,
     Q8K,
     MXFP4,
+    IQ4_NL,
+    IQ4_XS,
 }
 
 impl Format {
     /// Every format, in ggml's order.
-    pub const ALL: [Format; 15] = [
+    pub const ALL: [Format; 17] = [
         Format::F32,
         Format::F16,
         Format::BF16,
@@ -41,14 +43,17 @@ impl Format {
         Format::Q6K,
         Format::Q8K,
         Format::MXFP4,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
     ];
 
     /// Values in one block of a row; rows hold whole blocks.
     pub fn block_values(self) -> usize {
         match self {
             Format::F32 | Format::F16 | Format::BF16 => 1,
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 | Format::MXFP4 => 32,
-            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K => 256,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
+            Format::MXFP4 | Format::IQ4_NL => 32,
+            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Q8K | Format::IQ4_XS => 256,
         }
     }
 
@@ -69,6 +74,8 @@ impl Format {
             Format::Q6K => 210,
             Format::Q8K => 292,
             Format::MXFP4 => 17,
+            Format::IQ4_NL => 18,
+            Format::IQ4_XS => 136,
         }
     }
 }

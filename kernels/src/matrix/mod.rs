@@ -2,10 +2,13 @@
 
 mod blocks;
 mod format;
+mod iq4;
 mod packed;
+mod quantize;
 
 pub use format::Format;
 pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};
+pub use quantize::{QUANTIZABLE, quantize};
 
 use crate::error::{Error, Result, check_length};
 

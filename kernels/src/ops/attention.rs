@@ -147,6 +147,67 @@ pub fn bidirectional(
     Ok(())
 }
 
+/// What a head adds to the score of a key by its distance from the query.
+pub struct DistanceBias {
+    /// `[heads][2 · reach − 1]`: of a head, the bias at key position − query position = 1 − reach … reach − 1.
+    values: Vec<f32>,
+    reach: usize,
+}
+
+impl DistanceBias {
+    /// Biases for texts of up to `reach` tokens; `bias(head, key − query)`.
+    pub fn new(heads: usize, reach: usize, bias: impl Fn(usize, isize) -> f32) -> Self {
+        let distances = move || 1 - reach as isize..reach as isize;
+        let values = (0..heads).flat_map(|head| distances().map(move |distance| (head, distance)));
+        Self { values: values.map(|(head, distance)| bias(head, distance)).collect(), reach }
+    }
+
+    /// The biases of all keys of a text of `tokens` tokens for the query at position `query`.
+    pub(crate) fn row(&self, head: usize, query: usize, tokens: usize) -> &[f32] {
+        &self.values[head * (2 * self.reach - 1) + self.reach - 1 - query..][..tokens]
+    }
+}
+
+/// As [`bidirectional`], with a bias added to every scaled score: `softmax(scale · q[t] Kᵀ + bias) V`. Every head has keys
+/// and values of its own, and no window.
+///
+/// # Errors
+/// As [`bidirectional`]; grouped heads, a window, biases of another number of heads, a text beyond their reach.
+#[allow(clippy::too_many_arguments)]
+pub fn bidirectional_biased(
+    device: &Device,
+    out: &mut [f32],
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    lengths: &[usize],
+    shape: AttentionShape,
+    bias: &DistanceBias,
+) -> Result<()> {
+    let op = "biased bidirectional attention";
+    check_shape(op, &shape)?;
+    let AttentionShape { heads, kv_heads, head_dim, window, .. } = shape;
+    if kv_heads != heads || window.is_some() {
+        let problem = format!("{heads} query heads over {kv_heads} kv heads, window {window:?}");
+        return Err(Error::Shape { op, problem: problem + "; expected as many kv heads and no window" });
+    }
+    check_length(op, "bias", bias.values.len(), &[("heads", heads), ("distances", 2 * bias.reach - 1)])?;
+    if let Some(length) = lengths.iter().find(|length| **length > bias.reach) {
+        let problem = format!("a text of {length} tokens, the biases reach {}", bias.reach);
+        return Err(Error::Shape { op, problem });
+    }
+    for (name, rows) in [("q", q.len()), ("k", k.len()), ("v", v.len()), ("out", out.len())] {
+        check_length(op, name, rows, &[("tokens", lengths.iter().sum()), ("heads", heads), ("head dim", head_dim)])?;
+    }
+    let begun = Instant::now();
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::attention::bidirectional_biased(cpu, out, q, k, v, lengths, &shape, bias),
+        Backend::Cuda(cuda) => return cuda.refuse(op),
+    }
+    count(device, lengths.iter().map(|length| length * length).sum(), &shape, begun);
+    Ok(())
+}
+
 /// `seen`: pairs of a query and a position that it sees.
 fn count(device: &Device, seen: usize, shape: &AttentionShape, begun: Instant) {
     device.counters().attention.add(4 * seen * shape.heads * shape.head_dim, 0, begun);

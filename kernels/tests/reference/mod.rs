@@ -1,6 +1,8 @@
 //! Naive references in double precision, and seeded inputs.
 #![allow(dead_code)] // each test file uses its own part
 
+mod iq4;
+
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{Device as CandleDevice, Tensor};
 use lifelong_kernels::{Device, Format, InstructionSet, Segment};
@@ -47,6 +49,10 @@ pub fn quantise(format: Format, n: usize, k: usize, weights: &[f32]) -> (Vec<u8>
         let bytes = weights.chunks_exact(32).flat_map(mxfp4_block).collect::<Vec<u8>>();
         return (bytes.clone(), dequantise(format, n, k, bytes));
     }
+    if let Format::IQ4_NL | Format::IQ4_XS = format {
+        let bytes = iq4::quantise(format, weights);
+        return (bytes.clone(), iq4::dequantise(format, &bytes));
+    }
     let device = CandleDevice::Cpu;
     let tensor = Tensor::from_slice(weights, (n, k), &device).unwrap();
     let quantised = QTensor::quantize(&tensor, candle_type(format)).unwrap();
@@ -85,6 +91,9 @@ pub fn dequantise(format: Format, n: usize, k: usize, bytes: Vec<u8>) -> Vec<f32
         };
         return bytes.chunks_exact(17).flat_map(block).collect();
     }
+    if let Format::IQ4_NL | Format::IQ4_XS = format {
+        return iq4::dequantise(format, &bytes);
+    }
     let device = CandleDevice::Cpu;
     let storage = QStorage::from_data(bytes.into(), &device, candle_type(format)).unwrap();
     let tensor = QTensor::new(storage, (n, k)).unwrap().dequantize(&device).unwrap();
@@ -107,7 +116,7 @@ fn candle_type(format: Format) -> GgmlDType {
         Format::Q5K => GgmlDType::Q5K,
         Format::Q6K => GgmlDType::Q6K,
         Format::Q8K => GgmlDType::Q8K,
-        Format::MXFP4 => unreachable!("candle has no such type"),
+        Format::MXFP4 | Format::IQ4_NL | Format::IQ4_XS => unreachable!("candle has no such types"),
     }
 }
 

@@ -16,7 +16,7 @@ pub struct BertConfig {
     pub context: usize,
     /// The row of the position table that a text's first token takes; the table has `first_position + context` rows.
     pub first_position: usize,
-    /// Rows of the token-type table; the first is used.
+    /// Rows of the token-type table, the first of which is used; 0 in an architecture without one.
     pub token_types: usize,
     pub layer_norm_epsilon: f32,
     pub activation: Gelu,
@@ -38,6 +38,17 @@ impl BertConfig {
     /// [`Error::Config`] naming the key that is missing, of the wrong type, out of range, or that asks for a computation
     /// we do not have; [`Error::UnsupportedArchitecture`] for a GGUF file.
     pub fn from_checkpoint(checkpoint: &Checkpoint) -> Result<Self> {
+        const KEY: &str = "type_vocab_size";
+        let mut config = Self::without_token_types(checkpoint)?;
+        if let Metadata::HuggingFace { path, config: json } = checkpoint.metadata()? {
+            let types = HuggingFace { path, config: json }.or_default(KEY, 2, &mut config.notes)?;
+            config.token_types = within(path, KEY, types, MAX_VOCAB)?;
+        }
+        Ok(config)
+    }
+
+    /// As [`BertConfig::from_checkpoint`], for an architecture that has no token types.
+    pub(crate) fn without_token_types(checkpoint: &Checkpoint) -> Result<Self> {
         let Metadata::HuggingFace { path, config } = checkpoint.metadata()? else {
             let (path, found) = (checkpoint.path().to_path_buf(), "bert in GGUF".to_string());
             return Err(Error::UnsupportedArchitecture { path, found, supported: vec!["bert in safetensors".into()] });
@@ -65,12 +76,7 @@ impl BertConfig {
             vocab: dimension("vocab_size", MAX_VOCAB)?,
             context: dimension("max_position_embeddings", MAX_CONTEXT)?,
             first_position: 0,
-            token_types: within(
-                path,
-                "type_vocab_size",
-                config.or_default("type_vocab_size", 2, &mut notes)?,
-                MAX_VOCAB,
-            )?,
+            token_types: 0,
             layer_norm_epsilon: config.or_default("layer_norm_eps", 1e-12, &mut notes)?,
             activation: match config.or_default("hidden_act", "gelu".to_string(), &mut notes)?.as_str() {
                 "gelu" => Gelu::Erf,

@@ -6,6 +6,7 @@ use super::gguf::GgufKeys;
 use super::{HuggingFace, MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, Mixture, Recurrence, Rope, problem, within};
 use crate::checkpoint::{Checkpoint, Metadata};
 use crate::error::{Error, Result};
+use crate::fp8;
 
 /// What a family fixes, and what it means when its files leave a key out.
 #[derive(Debug)]
@@ -251,15 +252,13 @@ impl DecoderConfig {
     }
 }
 
-const QUANTISED: &str = "weights quantised by a Python library cannot be read; use the original or a GGUF file";
-
 /// Keys of any family that change what is computed, in a way no architecture here computes.
 fn refuse(config: &HuggingFace) -> Result<()> {
     let path = config.path;
     let method = config.raw("quantization_config").map(|quantisation| quantisation.get("quant_method"));
-    // These tensors say what they are by their own names.
+    // MXFP4 tensors say what they are by their own names.
     if method.is_some_and(|method| method.and_then(|method| method.as_str()) != Some("mxfp4")) {
-        return Err(problem(path, "quantization_config", QUANTISED));
+        fp8::check(config)?;
     }
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if let Some(found) = config.get::<f64>(key)?.filter(|cap| *cap != 0.0) {
@@ -278,7 +277,7 @@ fn refuse(config: &HuggingFace) -> Result<()> {
 fn refuse_mixture(config: &HuggingFace) -> Result<()> {
     let path = config.path;
     if config.raw("quantization_config").is_some() {
-        return Err(problem(path, "quantization_config", QUANTISED));
+        fp8::check(config)?;
     }
     for key in ["num_experts", "num_local_experts"] {
         if let Some(found) = config.get::<usize>(key)?.filter(|experts| *experts > 0) {

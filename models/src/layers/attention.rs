@@ -1,7 +1,7 @@
 //! Self-attention: projections around the kernel, causal over the cache or within a whole text.
 
 use lifelong_kernels::ops::activation;
-use lifelong_kernels::ops::attention::{self, AttentionShape};
+use lifelong_kernels::ops::attention::{self, AttentionShape, DistanceBias};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::{Device, KvCache};
@@ -129,11 +129,21 @@ impl Attention {
     }
 
     /// Attention of every token to its whole text. Reads `x` `[T, H]`, leaves the output in `scratch.projected`.
-    pub fn bidirectional(&self, device: &Device, x: &[f32], lengths: &[usize], scratch: &mut Scratch) -> Result<()> {
+    pub fn bidirectional(
+        &self,
+        device: &Device,
+        x: &[f32],
+        lengths: &[usize],
+        bias: Option<&DistanceBias>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
         let [q, k, v] = [&mut scratch.query, &mut scratch.key, &mut scratch.value].map(|buffer| buffer.take(x.len()));
         let attended = scratch.attended.take(x.len());
         self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
-        attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?;
+        match bias {
+            Some(bias) => attention::bidirectional_biased(device, attended, q, k, v, lengths, self.shape, bias)?,
+            None => attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?,
+        }
         self.output.forward(device, scratch.projected.take(x.len()), attended)
     }
 

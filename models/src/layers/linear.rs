@@ -31,12 +31,17 @@ impl Linear {
 
     /// Takes `{name}.weight` `[n, k]`, and `{name}.bias` `[n]`.
     pub fn load(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
-        let weight = weights.matrix(&format!("{name}.weight"), n, k)?;
+        let weight = weights.projection(&format!("{name}.weight"), n, k)?;
         let bias = match bias {
             Bias::Present => Some(weights.vector(&format!("{name}.bias"), n)?),
             Bias::Absent => None,
         };
         Ok(Linear { weight, bias })
+    }
+
+    /// A projection of numbers that are at hand.
+    pub fn from_f32(n: usize, k: usize, weight: &[f32], bias: Vec<f32>) -> Result<Self> {
+        Ok(Linear { weight: Matrix::from_f32(n, k, weight)?, bias: Some(bias) })
     }
 
     /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases.

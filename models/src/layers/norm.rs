@@ -21,6 +21,10 @@ impl RmsNorm {
         Ok(RmsNorm { weight, epsilon: norm.epsilon })
     }
 
+    pub fn width(&self) -> usize {
+        self.weight.len()
+    }
+
     /// `x = norm(x)` for rows of the weights' width.
     pub fn forward_in_place(&self, device: &Device, x: &mut [f32]) -> Result<()> {
         Ok(norm::rms_norm_in_place(device, x, &self.weight, self.epsilon)?)

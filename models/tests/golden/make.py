@@ -374,6 +374,10 @@ def main():
     phi3()
     bert()
     xlm_roberta()
+    mpnet()
+    qwen3_embedding()
+    bge_m3()
+    qwen3_fp8()
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "numpy": np.__version__}
     write(HERE / "versions.json", versions)
 
@@ -409,6 +413,126 @@ def xlm_roberta():
     with torch.no_grad():
         hidden = [rounded(model.roberta(torch.tensor([text])).last_hidden_state[0]) for text in texts]
     write(HERE / "xlm-roberta" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+def mpnet():
+    """Biases of scores by distance, among them those that share a bucket; positions behind the padding token's number."""
+    config = {
+        "architectures": ["MPNetForMaskedLM"], "model_type": "mpnet", "vocab_size": 50, "hidden_size": 16,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 162,
+        "hidden_act": "gelu", "layer_norm_eps": 1e-05, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "relative_attention_num_buckets": 32,
+    }
+    model = seeded(transformers.MPNetForMaskedLM(transformers.MPNetConfig(**config)), 27)
+    # Biases that change the attention: scores of these sizes differ by about 1.
+    model.mpnet.encoder.relative_attention_bias.weight.data *= 3
+    save(model, HERE / "mpnet", config | {"tie_word_embeddings": True}, torch.float16, 1)
+    write(HERE / "mpnet" / "config.json", config)
+    draw = lambda length: [3 + token % 47 for token in tokens(length, 1000, 10 + length)]
+    texts = [draw(length) for length in [1, 7, 160, 18]]
+    with torch.no_grad():
+        hidden = [model.mpnet(torch.tensor([text])).last_hidden_state[0] for text in texts]
+    # Six digits are a hundred times finer than what is allowed to differ.
+    hidden = [[float(f"{x:.6g}") for x in rows.flatten().tolist()] for rows in hidden]
+    write(HERE / "mpnet" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+def qwen3_embedding():
+    """A decoder's body without the language model's names around it: normalised states of every token, causal."""
+    config = SHARED | {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 1000000.0,
+        "attention_bias": False, "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+    }
+    model = seeded(transformers.Qwen3Model(transformers.Qwen3Config(**config)), 28)
+    save(model, HERE / "qwen3-embedding", config, torch.bfloat16, 1)
+    texts = [tokens(length, config["vocab_size"], 10 + length) for length in [1, 7, 33, 18]]
+    with torch.no_grad():
+        hidden = [rounded(model(torch.tensor([text])).last_hidden_state[0]) for text in texts]
+    write(HERE / "qwen3-embedding" / "expected.json", {"texts": texts, "hidden": hidden})
+
+
+def bge_m3():
+    """BGE-M3's layout: weights and heads as `torch.save` writes them, texts of the letters a to z."""
+    config = {
+        "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "vocab_size": 56, "hidden_size": 16,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 26,
+        "type_vocab_size": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-05, "pad_token_id": 1, "bos_token_id": 0,
+        "eos_token_id": 2,
+    }
+    model = seeded(transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**config), add_pooling_layer=False), 29)
+    sparse, colbert = [seeded(torch.nn.Linear(16, width), 30 + width) for width in [1, 12]]
+    folder = HERE / "bge-m3"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "1_Pooling").mkdir(parents=True)
+    write(folder / "config.json", config)
+    write(folder / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+    write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16, "pooling_mode_cls_token": True,
+                                                 "pooling_mode_mean_tokens": False})
+    half = lambda module: {name: tensor.half() for name, tensor in module.state_dict().items()}
+    torch.save(half(model), folder / "pytorch_model.bin")
+    torch.save(sparse.state_dict(), folder / "sparse_linear.pt")
+    torch.save(half(colbert), folder / "colbert_linear.pt")
+    texts = ["abcab", "zzy", "hellohellohello", "b"]
+    letter = lambda at, char: (4 if at == 0 else 30) + ord(char) - ord("a")
+    made = []
+    for text in texts:
+        ids = [0] + [letter(at, char) for at, char in enumerate(text)] + [2]
+        with torch.no_grad():
+            hidden = model(torch.tensor([ids])).last_hidden_state[0]
+            weights = torch.relu(sparse(hidden))[:, 0]
+            vectors = torch.nn.functional.normalize(colbert(hidden[1:]), dim=-1)
+        kept = {}
+        for token, weight in zip(ids, weights.tolist()):
+            if token > 3 and weight > kept.get(token, 0):
+                kept[token] = weight
+        dense = torch.nn.functional.normalize(hidden[0], dim=-1)
+        made.append({"ids": ids, "dense": dense, "sparse": kept, "colbert": vectors})
+    score = lambda q, d: [
+        float(q["dense"] @ d["dense"]),
+        sum(weight * d["sparse"][token] for token, weight in q["sparse"].items() if token in d["sparse"]),
+        float((q["colbert"] @ d["colbert"].T).max(-1).values.mean())]
+    for text in made:
+        text["scores"] = [score(text, other) for other in made]
+    plain = lambda text: text | {"dense": rounded(text["dense"]), "colbert": rounded(text["colbert"])}
+    write(folder / "expected.json", {"texts": texts, "made": [plain(text) for text in made]})
+
+
+def qwen3_fp8():
+    """Projections in 8-bit floats with a scale for each block of 16 rows and 16 columns, the last blocks cut."""
+    config = SHARED | {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "rope_theta": 10000.0,
+        "attention_bias": False, "use_sliding_window": False, "sliding_window": None, "tie_word_embeddings": True,
+    }
+    model = seeded(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)), 32)
+    state = {name: tensor.bfloat16() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    back = {}
+    for name in [name for name in state if "proj" in name]:
+        weight = state[name].float()
+        rows, columns = [torch.arange(extent) // 16 for extent in weight.shape]
+        scales = torch.zeros(rows.max() + 1, columns.max() + 1)
+        for row in range(scales.shape[0]):
+            for column in range(scales.shape[1]):
+                part = weight[row * 16 : row * 16 + 16, column * 16 : column * 16 + 16]
+                scales[row, column] = (part.abs().max() / 448).bfloat16().float() * (1.02 if row else 1.05)
+        scales = scales.bfloat16()
+        spread = scales.float()[rows][:, columns]
+        state[name] = (weight / spread).to(torch.float8_e4m3fn)
+        state[name + "_scale_inv"] = scales
+        back[name] = (state[name].float() * spread).bfloat16().float()
+    folder = HERE / "qwen3-fp8"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    quantization = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [16, 16]}
+    write(folder / "config.json", config | {"quantization_config": quantization})
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    model.load_state_dict(back, strict=False)
+    prompt = tokens(20, config["vocab_size"], 32)
+    write(folder / "expected.json", {"tokens": prompt, "logits": logits(model, prompt)})
 
 
 if __name__ == "__main__":

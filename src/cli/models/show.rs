@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::engine::hub::card::{self, Card};
 use crate::engine::hub::preset::Source;
 use crate::engine::hub::{self, Digest, ModelFiles, Named, Preset, Sources};
+use crate::engine::machine;
 
 /// Everything that is known of a model.
 #[derive(Serialize)]
@@ -36,6 +37,10 @@ struct PresetPage {
     source: String,
     parameters: u64,
     context: u32,
+    /// The hub repository that the files come from, for a preset that lists none.
+    repository: Option<String>,
+    /// Of the weights, computed from the model's dimensions, for a preset whose files state no sizes.
+    computed_weight_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -100,6 +105,16 @@ impl Page {
             line("source", preset.source.clone());
             line("parameters", preset.parameters.to_string());
             line("context", format!("{} tokens", preset.context));
+            if let Some(repository) = &preset.repository {
+                line("repository", repository.clone());
+            }
+            if let (Some(bytes), None) = (preset.computed_weight_bytes, &self.checkpoint) {
+                line("weights", format!("≈{} (computed)", DecimalBytes(bytes)));
+            }
+        }
+        if let (Some(bytes), Some(memory)) = (self.weight_bytes(), machine::memory_bytes()) {
+            let word = if machine::fits(bytes, memory) { "fit" } else { "do not fit" };
+            line("memory", format!("the weights {word} into this machine's {}", DecimalBytes(memory)));
         }
         line("architecture", self.architecture_line());
         match &self.checkpoint {
@@ -110,6 +125,11 @@ impl Page {
             text.push_str(&file.text());
         }
         text
+    }
+
+    fn weight_bytes(&self) -> Option<u64> {
+        let here = self.checkpoint.as_ref().map(|card| card.weight_bytes);
+        here.or_else(|| self.preset.as_ref()?.computed_weight_bytes)
     }
 
     fn architecture_line(&self) -> String {
@@ -157,6 +177,8 @@ impl PresetPage {
             source: preset.source.clone(),
             parameters: preset.parameters,
             context: preset.context,
+            repository: preset.repository.clone(),
+            computed_weight_bytes: preset.weight_bytes,
         }
     }
 }
@@ -185,7 +207,7 @@ fn is_decoder(preset: Option<&Preset>) -> bool {
 /// The preset's files, or else the files that are here.
 fn files(preset: Option<&Preset>, local: Option<&ModelFiles>) -> Vec<FilePage> {
     let here = |name: &str| local?.files.iter().find(|file| file.name == name);
-    let Some(preset) = preset else {
+    let Some(preset) = preset.filter(|preset| !preset.files.is_empty()) else {
         let files = local.into_iter().flat_map(|local| &local.files);
         return files
             .map(|file| FilePage {

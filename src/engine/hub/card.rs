@@ -66,11 +66,10 @@ impl Card {
         };
         let mut card =
             Card { architecture, dimensions, parameters: 0, weight_bytes: 0, formats: BTreeMap::new(), chat_template };
-        // Tensors that are no numbers (tables of positions) are not weights.
-        for view in checkpoint.names().filter_map(|name| checkpoint.tensor(name).ok()) {
-            card.parameters += view.shape.iter().map(|extent| *extent as u64).product::<u64>();
-            card.weight_bytes += view.bytes.len() as u64;
-            *card.formats.entry(format!("{:?}", view.format)).or_default() += 1;
+        for (shape, format, bytes) in checkpoint.weights() {
+            card.parameters += shape.iter().map(|extent| *extent as u64).product::<u64>();
+            card.weight_bytes += bytes as u64;
+            *card.formats.entry(format).or_default() += 1;
         }
         card.count_four_bit_floats(&checkpoint);
         Ok(card)

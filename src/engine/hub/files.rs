@@ -1,5 +1,6 @@
 //! The result of resolving a model: files on this disk, each with its digest.
 
+use super::repository::TORCH;
 use super::{Digest, Error, Kind};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,8 @@ impl ModelFiles {
             [file] => Ok(&file.path),
             [] if self.files.len() == 1 && self.with_extension("safetensors").count() == 1 => Ok(&self.files[0].path),
             [] if self.with_extension("safetensors").next().is_some() => Ok(&self.folder),
-            [] => Err(not_a_model("expected a .gguf file or .safetensors files, found neither".into())),
+            [] if self.files.iter().any(|file| file.name == TORCH) => Ok(&self.folder),
+            [] => Err(not_a_model(format!("expected a .gguf file, .safetensors files or {TORCH}, found none of them"))),
             several => {
                 let names: Vec<&str> = several.iter().map(|file| file.name.as_str()).collect();
                 Err(not_a_model(format!("several GGUF files ({}); name one of them", names.join(", "))))

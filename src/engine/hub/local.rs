@@ -26,6 +26,9 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, Error> {
 fn checkpoint_files(folder: &Path) -> Vec<String> {
     let mut names = hf_cache::list(folder);
     names.retain(|name| super::repository::is_part_of_a_checkpoint(name));
+    if names.iter().any(|name| name.ends_with(".safetensors") && name.starts_with("model")) {
+        names.retain(|name| name != super::repository::TORCH);
+    }
     names
 }
 

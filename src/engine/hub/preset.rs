@@ -2,7 +2,7 @@
 //!
 //! To add a model, write `configs/models/NAME.toml` and add one line to the list in [`all`].
 
-use super::{Digest, Error};
+use super::{Address, Digest, Error};
 use crate::registry::Registered;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -26,7 +26,32 @@ pub struct Preset {
     pub parameters: u64,
     /// Longest input in tokens.
     pub context: u32,
+    /// Bytes of the weights where no file states its size: computed from the model's published dimensions, not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_bytes: Option<u64>,
+    /// `ORG/NAME[@REVISION][:FILE]` of the hub, instead of `files`: what it holds and which digests its files have is
+    /// learned at the first pull, recorded, and held from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PresetFile>,
+}
+
+/// How large a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// The sum of the files' sizes, in bytes.
+    Stated(u64),
+    /// Bytes of the weights by their number and format.
+    Computed(u64),
+}
+
+impl Size {
+    pub fn bytes(self) -> u64 {
+        match self {
+            Size::Stated(bytes) | Size::Computed(bytes) => bytes,
+        }
+    }
 }
 
 /// What a model does.
@@ -117,9 +142,27 @@ static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     presets![
         "smollm2-135m-instruct",
         "gemma-3-270m",
-        "llama-3.1-8b-instruct",
+        "smollm2-360m-instruct",
+        "smollm2-1.7b-instruct",
+        "gemma-3-4b-it",
         "qwen2.5-7b-instruct",
+        "deepseek-r1-distill-qwen-7b",
+        "llama-3.1-8b-instruct",
+        "deepseek-r1-distill-llama-8b",
+        "qwen3-8b",
+        "gemma-3-12b-it",
+        "gpt-oss-20b",
+        "qwen3-30b-a3b",
+        "qwen2.5-32b-instruct",
+        "qwen3-32b",
+        "qwen3.5-35b-a3b",
+        "llama-3.1-70b-instruct",
+        "gpt-oss-120b",
         "all-minilm-l6-v2",
+        "all-mpnet-base-v2",
+        "bge-m3",
+        "qwen3-embedding-0.6b",
+        "qwen3-embedding-8b",
     ]
     .iter()
     .map(|(name, text)| {
@@ -184,17 +227,26 @@ impl Preset {
         Ok(preset)
     }
 
-    /// Bytes of all files, when every size is stated.
-    pub fn size(&self) -> Option<u64> {
-        self.files.iter().map(|file| file.size).sum()
+    /// Bytes of all files when every size is stated, else what was computed.
+    pub fn size(&self) -> Option<Size> {
+        let stated: Option<u64> = self.files.iter().map(|file| file.size).sum();
+        stated.filter(|_| !self.files.is_empty()).map(Size::Stated).or(self.weight_bytes.map(Size::Computed))
+    }
+
+    /// The hub repository that stands for the files.
+    pub(super) fn address(&self) -> Option<Address> {
+        self.repository.as_deref().and_then(Address::parse)
     }
 
     fn check(&self) -> Result<(), String> {
         if !is_inside(&self.name) || self.name.contains('/') {
             return Err(format!("`name` becomes a folder name, found `{}`", self.name));
         }
-        if self.files.is_empty() {
-            return Err("a preset needs at least one file".into());
+        if self.files.is_empty() == self.repository.is_none() {
+            return Err("a preset needs either at least one file or a `repository`".into());
+        }
+        if let Some(found) = self.repository.as_ref().filter(|_| self.address().is_none()) {
+            return Err(format!("`repository` must be ORG/NAME or ORG/NAME@REVISION, found `{found}`"));
         }
         for (index, file) in self.files.iter().enumerate() {
             file.check()?;
@@ -319,6 +371,8 @@ sources = [{ path = "b.bin" }, { hub = { repo = "o/n" } }, { wheel = { package =
         assert_eq!(sources[1], Source::Hub(HubFile { repo: "o/n".into(), revision: "main".into(), file: None }));
         assert_eq!(sources[2].to_string(), "wheel p==1");
         assert_eq!(preset.size(), None);
+        let computed = Preset::parse(&SMALL.replace("context = 8", "context = 8\nweight_bytes = 9"), "test").unwrap();
+        assert_eq!(computed.size(), Some(Size::Computed(9)));
     }
 
     #[test]
@@ -337,6 +391,23 @@ sources = [{ path = "b.bin" }, { hub = { repo = "o/n" } }, { wheel = { package =
         assert_eq!(preset.files[0].sources[0], Source::Path(folder.path().join("b.bin")));
     }
 
+    /// The counts and sizes of presets without files are arithmetic on published dimensions; two or four bytes a number,
+    /// but for the experts of gpt-oss in 4-bit floats and the vision part in the files of Gemma.
+    #[test]
+    fn presets_of_repositories_say_how_large_they_are() {
+        for preset in all().iter().filter(|preset| preset.repository.is_some()) {
+            let Some(Size::Computed(bytes)) = preset.size() else { panic!("{}: no size", preset.name) };
+            let a_parameter = bytes as f64 / preset.parameters as f64;
+            let is_plain = [2.0, 4.0].contains(&a_parameter);
+            let is_known = ["gpt-oss-", "gemma-3-"].iter().any(|family| preset.name.starts_with(family));
+            assert!(is_plain || is_known && (0.5..2.3).contains(&a_parameter), "{}: {a_parameter}", preset.name);
+        }
+        let text = SMALL.split("[[files]]").next().unwrap().to_string() + "repository = \"o/n:x\"\n";
+        assert!(Preset::parse(&text, "test").is_ok());
+        let bad = text.replace("o/n:x", "../n");
+        assert!(Preset::parse(&bad, "test").unwrap_err().to_string().contains("ORG/NAME"));
+    }
+
     #[test]
     fn broken_presets_are_refused_with_the_reason() {
         let cases = [
@@ -350,6 +421,7 @@ sources = [{ path = "b.bin" }, { hub = { repo = "o/n" } }, { wheel = { package =
             ("kind = \"encoder\"", "kind = \"both\"", "unknown variant"),
             ("name = \"a/b.bin\"", "name = \"a\"\nsha256 = \"12\"", "64 hexadecimal"),
             ("sources = [", "sources = []\nunused = [", "unknown field"),
+            ("context = 8", "context = 8\nrepository = \"o/n\"", "either"),
         ];
         for (old, new, reason) in cases {
             let text = SMALL.replacen(old, new, 1);

@@ -131,12 +131,16 @@ fn choose(address: &Address, files: &[String]) -> Result<Vec<String>, Error> {
         return not_a_model(format!("it has no file `{wanted}` (it has {})", files.join(", ")));
     }
     if files.iter().any(|name| name.ends_with(".safetensors")) {
+        let belongs = |name: &&String| is_part_of_a_checkpoint(name) && !name.ends_with(".gguf") && *name != TORCH;
+        return Ok(files.iter().filter(belongs).cloned().collect());
+    }
+    if files.iter().any(|name| name == TORCH) {
         let belongs = |name: &&String| is_part_of_a_checkpoint(name) && !name.ends_with(".gguf");
         return Ok(files.iter().filter(belongs).cloned().collect());
     }
     match gguf.as_slice() {
         [only] => Ok(vec![(*only).clone()]),
-        [] => not_a_model("expected .safetensors or .gguf files, found neither".into()),
+        [] => not_a_model(format!("expected .safetensors or .gguf files or {TORCH}, found none of them")),
         several => {
             let names: Vec<&str> = several.iter().map(|name| name.as_str()).collect();
             not_a_model(format!("several GGUF files; name one as {}:FILE ({})", address.repo, names.join(", ")))
@@ -144,14 +148,18 @@ fn choose(address: &Address, files: &[String]) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Whether a file belongs to a checkpoint: weights, configuration and tokenizer beside them, and the numbered module
-/// folders of sentence-transformers (`1_Pooling/config.json`). Everything else (other formats, README, pictures) does
+/// Weights of checkpoints from before safetensors.
+pub(super) const TORCH: &str = "pytorch_model.bin";
+
+/// Whether a file belongs to a checkpoint: weights, configuration and tokenizer beside them, the numbered module folders
+/// of sentence-transformers (`1_Pooling/config.json`), and BGE-M3's heads. Everything else (other formats, README, pictures) does
 /// not.
 pub(super) fn is_part_of_a_checkpoint(name: &str) -> bool {
     let (folder, file) = name.rsplit_once('/').unwrap_or(("", name));
     let module = |folder: &str| folder.split_once('_').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
     let wanted = [".safetensors", ".gguf", ".json", ".jinja"].iter().any(|extension| file.ends_with(extension))
-        || ["tokenizer.model", "merges.txt", "vocab.txt"].contains(&file);
+        || ["tokenizer.model", "merges.txt", "vocab.txt", TORCH, "sparse_linear.pt", "colbert_linear.pt"]
+            .contains(&file);
     wanted && !file.starts_with('.') && (folder.is_empty() || module(folder))
 }
 
@@ -201,7 +209,10 @@ mod tests {
         assert_eq!(choose(&address("o/n"), &two[..1]).unwrap(), ["a.gguf"]);
         let message = choose(&address("o/n"), &two).unwrap_err().to_string();
         assert!(message.contains("o/n:FILE (a.gguf, b.gguf)"), "{message}");
-        assert!(choose(&address("o/n"), &["model.bin".into()]).unwrap_err().to_string().contains("found neither"));
+        assert!(choose(&address("o/n"), &["model.bin".into()]).unwrap_err().to_string().contains("found none"));
+        let old = ["config.json", "onnx/model.onnx", "pytorch_model.bin", "sparse_linear.pt"].map(String::from);
+        let expected = ["config.json", "pytorch_model.bin", "sparse_linear.pt"];
+        assert_eq!(choose(&address("o/n"), &old).unwrap(), expected);
         assert!(choose(&address("o/n:c.gguf"), &two).unwrap_err().to_string().contains("no file `c.gguf`"));
     }
 }

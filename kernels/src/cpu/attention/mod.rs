@@ -6,6 +6,7 @@
 //! A split is a fixed number of positions, so the arithmetic of a row depends on its own position alone, while a single
 //! long row can still be shared out over threads.
 
+mod distance;
 mod rows;
 
 use std::cell::RefCell;
@@ -15,6 +16,7 @@ use super::Cpu;
 use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment};
 use crate::ops::attention::AttentionShape;
 use crate::threads::Parts;
+pub(crate) use distance::bidirectional_biased;
 use rows::{HeadBlocks, Numbers, Query, Rows, attend_split, finish, merge_sink, merge_split};
 
 /// Queries in a tile at most.
