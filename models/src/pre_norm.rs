@@ -61,7 +61,7 @@ enum Mixer {
 /// The second half of a layer.
 enum FeedForward {
     One(GatedMlp),
-    Many(Experts),
+    Many(Box<Experts>),
 }
 
 impl PreNorm {
@@ -147,7 +147,9 @@ impl Layer {
             place: place(config, layer),
             mlp_norm: norm(weights, names.mlp_norm)?,
             mlp: match config.mixture.as_ref().filter(|mixture| mixture.layers[layer]) {
-                Some(mixture) => FeedForward::Many(Experts::load(weights, names, layer, config.hidden, mixture)?),
+                Some(mixture) => {
+                    FeedForward::Many(Box::new(Experts::load(weights, names, layer, config.hidden, mixture)?))
+                }
                 None => FeedForward::One(GatedMlp::load(weights, names, layer, config)?),
             },
         })

@@ -47,17 +47,19 @@ pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>
     let layers = config.layers;
     let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
     let is_prediction = |name: &str| name.starts_with("mtp.") || block(name).is_some_and(|block| block >= layers);
-    let others: [(&str, &dyn Fn(&str) -> bool); 2] =
-        [("vision", &is_vision), ("multi-token prediction", &is_prediction)];
-    for (what, is_part) in others {
-        let tensors = checkpoint.names().filter(|name| is_part(name)).count();
-        if tensors > 0 {
-            config.notes.push(format!("text, token by token: {what} is not used (tensors: {tensors})"));
-        }
-    }
+    note_unused(&mut config.notes, checkpoint, "vision", is_vision);
+    note_unused(&mut config.notes, checkpoint, "multi-token prediction", is_prediction);
     let harmless = |name: &str| weights::is_angles(name) || is_vision(name) || is_prediction(name);
     let family = family(checkpoint)?;
     Ok(Box::new(PreNorm::load_part(family, &config, checkpoint, device, harmless)?))
+}
+
+/// Says how many tensors of a part are left alone.
+fn note_unused(notes: &mut Vec<String>, checkpoint: &Checkpoint, part: &str, is_part: impl Fn(&str) -> bool) {
+    let tensors = checkpoint.names().filter(|name| is_part(name)).count();
+    if tensors > 0 {
+        notes.push(format!("text, token by token: {part} is not used (tensors: {tensors})"));
+    }
 }
 
 /// Which of the two a checkpoint is.

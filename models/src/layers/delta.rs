@@ -125,7 +125,7 @@ impl DeltaNet {
         let out = attended.take(gate.len());
         let inputs = DeltaInputs { mixed, decay, strength };
         let weights =
-            DeltaWeights { convolution: &self.convolution, decay_log: &self.decay_log, decay_bias: &self.decay_bias };
+            DeltaWeights { convolution: &self.convolution, decay_rate: &self.decay_rate, decay_bias: &self.decay_bias };
         let convolved = up.take(mixed.len());
         let (segments, tables) = (batch.segments, batch.tables);
         delta::gated_delta(device, out, convolved, inputs, weights, cache, place, segments, tables, self.shape)?;
