@@ -11,6 +11,7 @@ use crate::engine::embed::{Embedder, load_embedder as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
 use crate::engine::session::{Engine, EngineOptions};
+use crate::engine::template::ChatSettings;
 
 /// The device a config asks for.
 ///
@@ -39,25 +40,41 @@ fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
     })
 }
 
+/// What of a backbone's setting up changes its replies.
+#[derive(Clone, Debug, Default)]
+pub struct BackboneSettings {
+    pub kv_type: KvType,
+    pub chat: ChatSettings,
+}
+
 /// Resolves a backbone by name and starts an engine on it.
-pub fn start_engine(name: &str, config: &EngineConfig, kv: KvType, sources: &Sources) -> anyhow::Result<Engine> {
-    start_on(&hub::resolve(name, sources)?, config, kv)
+pub fn start_engine(
+    name: &str,
+    config: &EngineConfig,
+    settings: &BackboneSettings,
+    sources: &Sources,
+) -> anyhow::Result<Engine> {
+    start_on(&hub::resolve(name, sources)?, config, settings)
 }
 
 /// Starts an engine on a resolved backbone.
-pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
-    start_on(&model.files, config, kv).with_context(|| format!("backbone `{}`", model.name))
+pub fn load_backbone(
+    model: &ResolvedModel,
+    config: &EngineConfig,
+    settings: &BackboneSettings,
+) -> anyhow::Result<Engine> {
+    start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))
 }
 
-fn start_on(files: &ModelFiles, config: &EngineConfig, kv: KvType) -> anyhow::Result<Engine> {
+fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettings) -> anyhow::Result<Engine> {
     let device = device(config)?;
-    let loaded = model::load(files, &device)?;
+    let loaded = model::load(files, &device)?.with_settings(&settings.chat)?;
     let options = EngineOptions {
         max_batch: config.max_batch,
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
-        kv_type: kv.into(),
+        kv_type: settings.kv_type.into(),
     };
     Ok(Engine::start(loaded, &options)?)
 }
