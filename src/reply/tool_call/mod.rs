@@ -100,6 +100,11 @@ impl Reply {
     pub fn count(&self, kind: FindingKind) -> usize {
         self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
+
+    /// Whether something in it was meant as a call and is none, or was cut.
+    pub fn has_faults(&self) -> bool {
+        self.count(FindingKind::Broken) + self.count(FindingKind::Truncated) > 0
+    }
 }
 
 /// One call.
