@@ -35,7 +35,7 @@ fn schemas() -> Vec<(Value, &'static str)> {
         (object(json!({"answer": {"enum": ["yes", "no", "maybe"]}})), "Is water wet?"),
         (json!({"type": "boolean"}), "Is the sky green?"),
         (json!({"type": "integer", "minimum": 1, "maximum": 10}), "Rate this soup."),
-        (json!({"type": "number", "minimum": -1, "maximum": 1}), "A number, please."),
+        (json!({"type": "integer", "minimum": -20, "maximum": 20, "multipleOf": 5}), "A number, please."),
         (json!({"enum": ["A", "B", "C", "D"]}), "Which letter comes after B?"),
         (json!({"const": {"fixed": [1, null, "é"]}}), "Anything."),
         (
@@ -60,7 +60,7 @@ fn schemas() -> Vec<(Value, &'static str)> {
         ),
         (
             object(
-                json!({"lat": {"type": "number", "minimum": -90, "maximum": 90}, "lon": {"type": "number", "minimum": -180, "maximum": 180}}),
+                json!({"lat": {"type": "integer", "minimum": -90, "maximum": 90}, "lon": {"type": "integer", "minimum": -180, "maximum": 180}}),
             ),
             "Where is Rome?",
         ),
@@ -104,6 +104,7 @@ fn holds(schema: &Value, value: &Value, root: &Value) -> bool {
         "anyOf" => limit.as_array().unwrap().iter().any(|schema| holds(schema, value, root)),
         "minimum" => value.as_f64().unwrap() >= limit.as_f64().unwrap(),
         "maximum" => value.as_f64().unwrap() <= limit.as_f64().unwrap(),
+        "multipleOf" => value.as_i64().unwrap() % limit.as_i64().unwrap() == 0,
         "maxLength" => value.as_str().unwrap().chars().count() as u64 <= limit.as_u64().unwrap(),
         "pattern" => regex::Regex::new(limit.as_str().unwrap()).unwrap().is_match(value.as_str().unwrap()),
         "format" => regex::Regex::new(r"^\d{4}-\d\d-\d\d$").unwrap().is_match(value.as_str().unwrap()),

@@ -34,8 +34,8 @@ pub struct Sampling {
     pub stop: Vec<String>,
     /// Token ids that end the completion; not part of it.
     pub stop_tokens: Vec<u32>,
-    /// Where a reasoning block ends, for example `</think>`: `stop` and `grammar` apply only after this text and the white
-    /// space that follows it. Default none: they apply from the first character.
+    /// Where a reasoning block ends, for example `</think>`: `stop` applies only after this text and the white space
+    /// that follows it, and `grammar` from the token behind it. Default none: they apply from the first character.
     pub think_end: Option<String>,
     /// The form that the reply must have; see [`Grammar`]. A reply that [`max_tokens`](Sampling::max_tokens) cuts short has
     /// the beginning of it. Default none.

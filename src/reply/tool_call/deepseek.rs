@@ -22,6 +22,7 @@ const SEPARATOR: &str = "<｜tool▁sep｜>";
 const MARKS: Marks = Marks {
     opens: &[CALLS, CALL],
     strays: &[CALLS_END, CALL_END, SEPARATOR, "<｜end▁of▁sentence｜>"],
+    is_open: |_, _, _| true,
     read,
     read_bare: None,
 };

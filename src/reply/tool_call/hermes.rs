@@ -23,7 +23,7 @@ pub(super) static HERMES: Hermes =
 pub(super) static QWEN25: Hermes =
     Hermes { name: "qwen25", about: "JSON objects in <tool_call> tags (Qwen 2.5, Qwen 3)", mark: "<|im_start|>" };
 
-const MARKS: Marks = Marks { opens: &[OPEN], strays: &[CLOSE], read: block, read_bare: None };
+const MARKS: Marks = Marks { opens: &[OPEN], strays: &[CLOSE], is_open: |_, _, _| true, read: block, read_bare: None };
 
 impl Registered for Hermes {
     fn name(&self) -> &str {

@@ -18,6 +18,7 @@ const PYTHON: &str = "<|python_tag|>";
 const MARKS: Marks = Marks {
     opens: &[PYTHON],
     strays: &["<|eom_id|>", "<|eot_id|>"],
+    is_open: |_, _, _| true,
     read: |builder, _, inside| objects(builder, inside, true),
     read_bare: Some(|builder, at| objects(builder, at, false)),
 };

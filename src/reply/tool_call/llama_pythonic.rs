@@ -20,6 +20,7 @@ pub(super) static LLAMA_PYTHONIC: LlamaPythonic = LlamaPythonic;
 const MARKS: Marks = Marks {
     opens: &["<|python_start|>", "<|python_tag|>"],
     strays: &["<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eom|>", "<|eot|>"],
+    is_open: |_, _, _| true,
     read: |builder, _, inside| calls(builder, inside, true),
     read_bare: Some(|builder, at| calls(builder, at, false)),
 };

@@ -18,7 +18,8 @@ const CALLS: &str = "[TOOL_CALLS]";
 const ARGUMENTS: &str = "[ARGS]";
 const CALL_ID: &str = "[CALL_ID]";
 
-const MARKS: Marks = Marks { opens: &[CALLS], strays: &[ARGUMENTS, CALL_ID, "</s>"], read, read_bare: None };
+const MARKS: Marks =
+    Marks { opens: &[CALLS], strays: &[ARGUMENTS, CALL_ID, "</s>"], is_open: |_, _, _| true, read, read_bare: None };
 
 impl Registered for Mistral {
     fn name(&self) -> &str {

@@ -12,6 +12,8 @@ pub(super) struct Marks {
     pub opens: &'static [&'static str],
     /// Marks that mean nothing by themselves: left out of the text.
     pub strays: &'static [&'static str],
+    /// Whether an opening mark, from the first place to the second, is one here; else it is text.
+    pub is_open: fn(&Builder<'_>, usize, usize) -> bool,
     /// Reads calls from the opening mark at the first place on, its end at the second, and returns where the text goes
     /// on: after the mark at least.
     pub read: fn(&mut Builder<'_>, usize, usize) -> usize,
@@ -30,9 +32,16 @@ enum Mark {
 /// Takes a reply apart at its marks.
 pub(super) fn scan(raw: &str, reading: &Reading<'_>, marks: &Marks) -> Reply {
     let mut builder = Builder::new(raw, reading);
-    let mut at = bare(&mut builder, 0, marks);
+    let mut words = bare(&mut builder, 0, marks);
+    let mut at = words;
     while let Some((start, mark)) = next_mark(raw, at, marks, builder.reads_calls()) {
-        builder.words(at..start);
+        if let Mark::Open(length) = mark {
+            if !(marks.is_open)(&builder, start, start + length) {
+                at = start + length;
+                continue;
+            }
+        }
+        builder.words(words..start);
         at = match mark {
             Mark::Open(length) => (marks.read)(&mut builder, start, start + length).max(start + length),
             Mark::Stray(length) => {
@@ -48,8 +57,9 @@ pub(super) fn scan(raw: &str, reading: &Reading<'_>, marks: &Marks) -> Reply {
                 bare(&mut builder, start + length, marks)
             }
         };
+        words = at;
     }
-    builder.words(at..raw.len());
+    builder.words(words..raw.len());
     builder.finish()
 }
 
