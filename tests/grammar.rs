@@ -88,7 +88,8 @@ fn holds(schema: &Value, value: &Value, root: &Value) -> bool {
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
-        "integer" => value.is_i64() || value.is_u64(),
+        // The standard counts 1.0 as an integer, and -0.0 too.
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
@@ -104,7 +105,7 @@ fn holds(schema: &Value, value: &Value, root: &Value) -> bool {
         "anyOf" => limit.as_array().unwrap().iter().any(|schema| holds(schema, value, root)),
         "minimum" => value.as_f64().unwrap() >= limit.as_f64().unwrap(),
         "maximum" => value.as_f64().unwrap() <= limit.as_f64().unwrap(),
-        "multipleOf" => value.as_i64().unwrap() % limit.as_i64().unwrap() == 0,
+        "multipleOf" => value.as_f64().unwrap() % limit.as_f64().unwrap() == 0.0,
         "maxLength" => value.as_str().unwrap().chars().count() as u64 <= limit.as_u64().unwrap(),
         "pattern" => regex::Regex::new(limit.as_str().unwrap()).unwrap().is_match(value.as_str().unwrap()),
         "format" => regex::Regex::new(r"^\d{4}-\d\d-\d\d$").unwrap().is_match(value.as_str().unwrap()),

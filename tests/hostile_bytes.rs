@@ -186,6 +186,13 @@ fn tokenizer_files() {
             r#"{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]}"#,
             r#"{"type":"Unigram","unk_id":1,"byte_fallback":true,"vocab":[["<|end|>",0.0],["<unk>",0.0],["▁Hello",-1.5],["o",-3.0],["<0x0A>",-9.0]]}"#,
         ),
+        whole(
+            r#"{"type":"Precompiled","precompiled_charsmap":"CAAAAAIAAAADAAAAYWJjAA=="}"#,
+            r#"{"type":"Digits","individual_digits":true}"#,
+            "null",
+            r#"{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true}"#,
+            r#"{"type":"WordLevel","unk_token":"<|end|>","vocab":{"<|end|>":0,"Hello":1}}"#,
+        ),
     ];
     let words = [
         "null",

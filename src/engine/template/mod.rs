@@ -480,6 +480,38 @@ mod tests {
     }
 
     #[test]
+    fn custom_special_tokens_are_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = json!({
+            "chat_template": "{{ bos_token }}{{ sep_token }}{{ boi_token }}{{ image_token }}{{ pad_token }}\
+                              {{ additional_special_tokens | join(',') }}{{ mask_token is defined }}",
+            "bos_token": {"content": "<b>", "lstrip": false}, "sep_token": "<s>", "mask_token": null,
+            "extra_special_tokens": {"image_token": "<i>", "boi_token": "<boi>"},
+            "additional_special_tokens": ["<x>", {"content": "<y>"}],
+        });
+        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let tokens = TemplateTokens { padding: Some("<own>".into()), ..TemplateTokens::default() };
+        let template = ChatTemplate::load(None, folder.path(), tokens).unwrap().unwrap();
+        let text = template.render(&[], &RenderOptions::default()).unwrap();
+        assert_eq!(text, "<b><s><boi><i><own><x>,<y>False");
+    }
+
+    #[test]
+    fn settings_are_variables_of_every_rendering_and_a_call_may_set_others() {
+        let source = "{{ enable_thinking }} {{ reasoning_effort }}";
+        let settings = ChatSettings {
+            enable_thinking: Some(false),
+            reasoning_effort: Some("low".into()),
+            ..ChatSettings::default()
+        };
+        let template = template(source).with_settings(&settings).unwrap();
+        assert_eq!(template.render(&[], &RenderOptions::default()).unwrap(), "False low");
+        let extra = json!({"reasoning_effort": "high"}).as_object().unwrap().clone();
+        let options = RenderOptions { extra, ..RenderOptions::default() };
+        assert_eq!(template.render(&[], &options).unwrap(), "False high");
+    }
+
+    #[test]
     fn messages_read_and_write_as_json() {
         let text = r#"{"role":"tool","content":null,"tool_calls":[{"id":"1"}],"name":"f"}"#;
         let message: ChatMessage = serde_json::from_str(text).unwrap();

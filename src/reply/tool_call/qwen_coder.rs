@@ -34,7 +34,7 @@ impl Registered for QwenCoder {
     }
 
     fn about(&self) -> &str {
-        "<function=…> with <parameter=…> values as bare text (Qwen3-Coder, Qwen3.5)"
+        "<function=…> with <parameter=…> values as bare text (Qwen3-Coder)"
     }
 
     fn source(&self) -> &str {
