@@ -21,17 +21,19 @@ pub fn gguf(bytes: &[u8]) {
     let Ok(checkpoint) = Checkpoint::from_gguf(file) else { return };
     let header = checkpoint.gguf().expect("it was read as one");
     let keys: Vec<String> = header.keys().map(String::from).collect();
-    keys.iter().for_each(|key| drop(header.value(key)));
+    for key in &keys {
+        let _ = header.value(key);
+    }
     let names: Vec<String> = checkpoint.names().map(String::from).collect();
     for name in &names {
         if let Ok(view) = checkpoint.tensor(name) {
             assert!(view.bytes.len() <= bytes.len(), "a tensor is no larger than its file");
         }
     }
-    if let Ok(Some(vocabulary)) = GgufVocabulary::read(header) {
-        if let Ok(tokenizer) = Tokenizer::from_gguf(&vocabulary) {
-            use_tokenizer(&tokenizer);
-        }
+    if let Ok(Some(vocabulary)) = GgufVocabulary::read(header)
+        && let Ok(tokenizer) = Tokenizer::from_gguf(&vocabulary)
+    {
+        use_tokenizer(&tokenizer);
     }
     if let Ok(Some(source)) = header.get::<&str>("tokenizer.chat_template") {
         template(source.as_bytes());

@@ -142,6 +142,21 @@ fn a_reply_can_be_held_to_a_schema_and_settings_to_the_template() {
     assert!([" yes!", " no!"].contains(&written[0]["text"].as_str().unwrap()), "{}", written[0]["text"]);
     assert_eq!(written[1]["finish"], "length");
 
+    // SmolLM2's template says no format for calls; a user may.
+    assert!(written[0].get("reply").is_none());
+    let call = r#"<tool_call>\{"name": "f", "arguments": \{"x": [0-9]{1,3}\}\}</tool_call>"#;
+    let line = serde_json::json!({"messages": [{"role": "user", "content": "q"}], "grammar": {"regex": call}});
+    fs::write(path("in.jsonl"), line.to_string()).unwrap();
+    let format = ["--tool-format", "hermes", "--tools", &path("tools.json")];
+    let (is_done, written, message) = generate(&[&["--input", &path("in.jsonl")][..], &format].concat());
+    assert!(is_done, "{message}");
+    let reply = &written[0]["reply"];
+    assert_eq!(
+        (&reply["status"], &reply["calls"][0]["name"], &reply["calls"][0]["known"]),
+        (&"ok".into(), &"f".into(), &true.into())
+    );
+    assert!(reply["calls"][0]["arguments"]["x"].is_u64(), "{reply}");
+
     fs::write(path("schema.json"), r#"{"type": "array", "contains": {"type": "null"}}"#).unwrap();
     let (is_done, _, message) = generate(&["--chat", "q", "--json-schema", &path("schema.json")]);
     assert!(!is_done && message.contains("JSON schema") && message.contains("contains"), "{message}");

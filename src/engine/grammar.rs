@@ -156,7 +156,7 @@ fn keep_only(allowed: &SimpleVob, logits: &mut [f32]) {
             0 => chunk.fill(f32::NEG_INFINITY),
             _ => {
                 for (bit, logit) in chunk.iter_mut().enumerate() {
-                    if bits >> bit & 1 == 0 {
+                    if (bits >> bit) & 1 == 0 {
                         *logit = f32::NEG_INFINITY;
                     }
                 }

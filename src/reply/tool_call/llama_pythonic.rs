@@ -228,17 +228,27 @@ impl Literals<'_> {
         let Some(kind) = self.peek() else { return self.fault("the end of the string") };
         self.at += kind.len_utf8();
         let digits = match kind {
-            'n' => return Ok(text.push('\n')),
-            't' => return Ok(text.push('\t')),
-            'r' => return Ok(text.push('\r')),
-            '0' => return Ok(text.push('\0')),
-            '\n' => return Ok(()),
-            '\\' | '\'' | '"' => return Ok(text.push(kind)),
             'x' => 2,
             'u' => 4,
             'U' => 8,
-            // As Python does: an unknown escape stays as it is written.
-            _ => return Ok(text.extend(['\\', kind])),
+            _ => {
+                text.push_str(match kind {
+                    'n' => "\n",
+                    't' => "\t",
+                    'r' => "\r",
+                    '0' => "\0",
+                    '\n' => "",
+                    '\\' => "\\",
+                    '\'' => "'",
+                    '"' => "\"",
+                    // As Python does: an unknown escape stays as it is written.
+                    _ => {
+                        text.extend(['\\', kind]);
+                        ""
+                    }
+                });
+                return Ok(());
+            }
         };
         let code = self.rest().get(..digits).and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let Some(code) = code else { return self.fault("the digits of an escape") };

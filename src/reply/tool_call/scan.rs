@@ -35,11 +35,11 @@ pub(super) fn scan(raw: &str, reading: &Reading<'_>, marks: &Marks) -> Reply {
     let mut words = bare(&mut builder, 0, marks);
     let mut at = words;
     while let Some((start, mark)) = next_mark(raw, at, marks, builder.reads_calls()) {
-        if let Mark::Open(length) = mark {
-            if !(marks.is_open)(&builder, start, start + length) {
-                at = start + length;
-                continue;
-            }
+        if let Mark::Open(length) = mark
+            && !(marks.is_open)(&builder, start, start + length)
+        {
+            at = start + length;
+            continue;
         }
         builder.words(words..start);
         at = match mark {
