@@ -8,6 +8,7 @@ use lifelong_models::Checkpoint;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PostProcessor, Token};
 
+use super::charsmap;
 use super::end::ending_ids;
 use super::error::TokenizerError;
 use super::gguf::GgufVocabulary;
@@ -173,11 +174,14 @@ fn read_library(bytes: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     struct Parts {
         #[serde(default, rename = "decoder")]
         _decoder: Value,
-        #[serde(default, rename = "normalizer")]
-        _normalizer: Value,
+        #[serde(default)]
+        normalizer: Value,
     }
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    let _: Parts = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let parts: Parts = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if let Some(fault) = charsmap::fault_in(&parts.normalizer) {
+        return Err(fault);
+    }
     let read = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes));
     match read {
         Ok(library) => library.map_err(|error| error.to_string()),

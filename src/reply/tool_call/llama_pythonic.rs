@@ -232,7 +232,7 @@ impl Literals<'_> {
             'u' => 4,
             'U' => 8,
             _ => {
-                text.push_str(match kind {
+                let plain = match kind {
                     'n' => "\n",
                     't' => "\t",
                     'r' => "\r",
@@ -243,10 +243,11 @@ impl Literals<'_> {
                     '"' => "\"",
                     // As Python does: an unknown escape stays as it is written.
                     _ => {
-                        text.extend(['\\', kind]);
-                        ""
+                        text.push('\\');
+                        &self.text[self.at - kind.len_utf8()..self.at]
                     }
-                });
+                };
+                text.push_str(plain);
                 return Ok(());
             }
         };
