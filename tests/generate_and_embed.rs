@@ -111,3 +111,57 @@ fn texts_are_embedded_in_order() {
     let message = String::from_utf8_lossy(&missing.stderr);
     assert!(message.contains("in.jsonl:1") && message.contains("no field `x` (found: t)"), "{message}");
 }
+
+#[test]
+fn a_reply_can_be_held_to_a_schema_and_settings_to_the_template() {
+    if support::model_files("smollm2-135m-instruct").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let schema = r#"{"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"], "additionalProperties": false}"#;
+    fs::write(path("schema.json"), schema).unwrap();
+    fs::write(path("tools.json"), r#"[{"type": "function", "function": {"name": "f"}}]"#).unwrap();
+    let generate = |arguments: &[&str]| {
+        let model = ["generate", "--model", "smollm2-135m-instruct", "--seed", "1", "--json"];
+        let output = lifelong(&[&model[..], arguments].concat());
+        (output.status.success(), lines(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_done, written, message) =
+        generate(&["--chat", "Is ice cold?", "--json-schema", &path("schema.json"), "--tools", &path("tools.json")]);
+    assert!(is_done, "{message}");
+    let answer: Value = serde_json::from_str(written[0]["text"].as_str().unwrap()).unwrap();
+    assert!(answer["answer"] == "yes" || answer["answer"] == "no", "{answer}");
+    assert_eq!(written[0]["finish"], "grammar");
+
+    // One line of many may have a grammar of its own.
+    let line = r#"{"prompt": "I say", "grammar": {"regex": " (yes|no)!"}}"#;
+    fs::write(path("in.jsonl"), format!("{line}\n{{\"prompt\": \"I say\", \"max_tokens\": 3}}\n")).unwrap();
+    let (is_done, written, message) = generate(&["--input", &path("in.jsonl")]);
+    assert!(is_done, "{message}");
+    assert!([" yes!", " no!"].contains(&written[0]["text"].as_str().unwrap()), "{}", written[0]["text"]);
+    assert_eq!(written[1]["finish"], "length");
+
+    // SmolLM2's template says no format for calls; a user may.
+    assert!(written[0].get("reply").is_none());
+    let call = r#"<tool_call>\{"name": "f", "arguments": \{"x": [0-9]{1,3}\}\}</tool_call>"#;
+    let line = serde_json::json!({"messages": [{"role": "user", "content": "q"}], "grammar": {"regex": call}});
+    fs::write(path("in.jsonl"), line.to_string()).unwrap();
+    let format = ["--tool-format", "hermes", "--tools", &path("tools.json")];
+    let (is_done, written, message) = generate(&[&["--input", &path("in.jsonl")][..], &format].concat());
+    assert!(is_done, "{message}");
+    let reply = &written[0]["reply"];
+    assert_eq!(
+        (&reply["status"], &reply["calls"][0]["name"], &reply["calls"][0]["known"]),
+        (&"ok".into(), &"f".into(), &true.into())
+    );
+    assert!(reply["calls"][0]["arguments"]["x"].is_u64(), "{reply}");
+
+    fs::write(path("schema.json"), r#"{"type": "array", "contains": {"type": "null"}}"#).unwrap();
+    let (is_done, _, message) = generate(&["--chat", "q", "--json-schema", &path("schema.json")]);
+    assert!(!is_done && message.contains("JSON schema") && message.contains("contains"), "{message}");
+    let (is_done, _, message) = generate(&["--chat", "q", "--enable-thinking", "false"]);
+    assert!(!is_done && message.contains("never reads `enable_thinking`"), "{message}");
+    let (is_done, _, message) = generate(&["--chat", "q", "--tool-format", "hermess"]);
+    assert!(!is_done && message.contains("did you mean `hermes`"), "{message}");
+}

@@ -166,3 +166,25 @@ fn the_quick_starts_models_come_from_a_real_source() {
         }
     }
 }
+
+#[test]
+fn show_names_the_format_of_tool_calls() {
+    let bench = Bench::new();
+    let folder = bench.path("talker");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("config.json"), CONFIG).unwrap();
+    fs::write(folder.join("model.safetensors"), safetensors()).unwrap();
+    let template = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}";
+    fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    let text = bench.stdout(&["show", folder.to_str().unwrap()]);
+    assert!(text.contains("tool calls    the template knows no tools\n"), "{text}");
+    fs::write(folder.join("chat_template.jinja"), format!("{template} in <tool_call> tags")).unwrap();
+    let text = bench.stdout(&["show", folder.to_str().unwrap()]);
+    assert!(
+        text.contains("chat template chatml\n") && text.contains("tool calls    qwen25: JSON objects in"),
+        "{text}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&bench.stdout(&["show", folder.to_str().unwrap(), "--json"])).unwrap();
+    assert_eq!(json["tool_format"], "qwen25");
+}

@@ -10,13 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use super::engine_args::EngineArgs;
 use crate::config::{KvType, Quantize};
+use crate::engine::grammar::Grammar;
 use crate::engine::hub::Sources;
 use crate::engine::request::{Completion, Finish, Logprobs, Piece, Request, Usage, system_seed};
 use crate::engine::sampling::Sampling;
 use crate::engine::session::Session;
-use crate::engine::template::{ChatMessage, RenderOptions};
+use crate::engine::template::{ChatMessage, ChatSettings, RenderOptions};
 use crate::engine::tokenizer::Specials;
-use crate::run::start::{Numbers, start_engine};
+use crate::reply::tool_call::{Reply, Tool};
+use crate::run::start::{BackboneSettings, start_engine};
 use crate::seed::Seed;
 
 #[derive(Debug, Args)]
@@ -45,6 +47,9 @@ pub struct GenerateArgs {
     /// Key of every random draw; the same seed gives the same tokens, whatever the batch [default: drawn and printed]
     #[arg(long)]
     seed: Option<u64>,
+    /// The reply is JSON that this JSON schema describes, exactly: tokens that lead out of it cannot be drawn
+    #[arg(long, value_name = "FILE.json")]
+    json_schema: Option<PathBuf>,
     /// How keys and values of past tokens are kept; the shorter types change results a little
     #[arg(long, value_enum, default_value_t)]
     kv_type: KvType,
@@ -53,9 +58,64 @@ pub struct GenerateArgs {
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
     #[command(flatten)]
+    chat_template: ChatArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Chat")]
+struct ChatArgs {
+    /// Tools on offer: a JSON file with a list of {"type": "function", "function": {"name", "parameters"}}; calls in the
+    /// reply are read out with --json
+    #[arg(long, value_name = "FILE.json")]
+    tools: Option<PathBuf>,
+    /// Whether a model that can do both reasons before it answers [default: as its template says]
+    #[arg(long, value_name = "true|false")]
+    enable_thinking: Option<bool>,
+    /// How long the model reasons, in its template's words (gpt-oss: low, medium, high)
+    #[arg(long, value_name = "EFFORT")]
+    reasoning_effort: Option<String>,
+    /// Sets another variable of the chat template; the value is JSON, or else text; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    template_variable: Vec<String>,
+    /// The format tool calls are read in [default: told from the chat template; see `lifelong models show`]
+    #[arg(long, value_name = "NAME")]
+    tool_format: Option<String>,
+}
+
+impl ChatArgs {
+    fn settings(&self) -> anyhow::Result<ChatSettings> {
+        let mut variables = serde_json::Map::new();
+        for given in &self.template_variable {
+            let (name, value) = given
+                .split_once('=')
+                .with_context(|| format!("--template-variable: expected NAME=VALUE, found `{given}`"))?;
+            let text = || serde_json::Value::String(value.to_string());
+            variables.insert(name.to_string(), serde_json::from_str(value).unwrap_or_else(|_| text()));
+        }
+        let (enable_thinking, reasoning_effort) = (self.enable_thinking, self.reasoning_effort.clone());
+        Ok(ChatSettings { enable_thinking, reasoning_effort, variables, tool_format: self.tool_format.clone() })
+    }
+
+    /// The declarations, for the template, as they stand in the file.
+    fn tools(&self) -> anyhow::Result<Option<Vec<serde_json::Value>>> {
+        let Some(path) = &self.tools else { return Ok(None) };
+        let file = File::open(path).with_context(|| format!("tools file {}", path.display()))?;
+        let declared: Vec<serde_json::Value> = serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("tools file {}: expected a list of tools", path.display()))?;
+        check_tools(&declared).with_context(|| format!("tools file {}", path.display()))?;
+        Ok(Some(declared))
+    }
+}
+
+fn check_tools(declared: &[serde_json::Value]) -> anyhow::Result<()> {
+    match declared.iter().position(|tool| Tool::from_json(tool).is_none()) {
+        Some(index) => bail!("tool {index}: expected an object that names a function, found {}", declared[index]),
+        None => Ok(()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -102,11 +162,13 @@ impl SamplingArgs {
     }
 }
 
-/// One line of the input file: what to complete, then any field of [`Sampling`], and `seed`.
+/// One line of the input file: what to complete, the tools on offer, then any field of [`Sampling`], and `seed`.
 #[derive(Deserialize)]
 struct Line {
     prompt: Option<String>,
     messages: Option<Vec<ChatMessage>>,
+    /// In place of the command line's.
+    tools: Option<Vec<serde_json::Value>>,
     seed: Option<u64>,
     #[serde(flatten)]
     sampling: serde_json::Map<String, serde_json::Value>,
@@ -122,10 +184,13 @@ struct Written {
     seed: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     logprobs: Vec<Logprobs>,
+    /// The reply to a chat taken apart, for models whose form of tool calls is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply: Option<Reply>,
 }
 
-impl From<Completion> for Written {
-    fn from(completion: Completion) -> Written {
+impl Written {
+    fn of(completion: Completion, reply: Option<Reply>) -> Written {
         Written {
             text: completion.text,
             tokens: completion.tokens,
@@ -133,43 +198,82 @@ impl From<Completion> for Written {
             usage: completion.usage,
             seed: completion.seed,
             logprobs: completion.logprobs,
+            reply,
         }
     }
 }
 
+/// What a chat was asked with, to read its reply by.
+struct Asked {
+    tokens: Vec<u32>,
+    tools: Vec<Tool>,
+}
+
+impl Asked {
+    fn read(&self, session: &Session, completion: &Completion) -> Option<Reply> {
+        session.read_reply(&self.tokens, completion, &self.tools)
+    }
+}
+
 pub fn run(args: &GenerateArgs) -> anyhow::Result<()> {
-    let sampling = args.sampling.sampling()?;
+    let mut sampling = args.sampling.sampling()?;
+    if let Some(path) = &args.json_schema {
+        let file = File::open(path).with_context(|| format!("schema file {}", path.display()))?;
+        let schema = serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("schema file {}: expected a JSON schema", path.display()))?;
+        sampling.grammar = Some(Grammar::JsonSchema(schema));
+    }
+    let tools = args.chat_template.tools()?;
+    let settings =
+        BackboneSettings { kv_type: args.kv_type, quantize: args.quantize, chat: args.chat_template.settings()? };
     let lines = args.input.as_ref().map(|path| read_lines(path, &sampling)).transpose()?;
     let seed = args.seed.unwrap_or_else(system_seed);
     if args.seed.is_none() {
         eprintln!("seed {seed}");
     }
-    let numbers = Numbers { kv_type: args.kv_type, quantize: args.quantize };
-    let engine = start_engine(&args.model, &args.engine.config(), numbers, &Sources::from_env()?)?;
+    let engine = start_engine(&args.model, &args.engine.config(), &settings, &Sources::from_env()?)?;
     let session = engine.session();
     match (lines, &args.input) {
-        (Some(lines), Some(path)) => complete_file(args, path, lines, seed, &session),
-        _ => complete_one(args, sampling, seed, &session),
+        (Some(lines), Some(path)) => complete_file(args, path, lines, tools, seed, &session),
+        _ => complete_one(args, sampling, tools, seed, &session),
     }
 }
 
-fn complete_one(args: &GenerateArgs, sampling: Sampling, seed: u64, session: &Session) -> anyhow::Result<()> {
-    let tokens = match (&args.prompt, &args.chat, &args.messages) {
-        (Some(prompt), _, _) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
-        (_, Some(text), _) => session.render(&[ChatMessage::new("user", text)], &RenderOptions::default())?,
+/// The prompt of a chat, and what its reply is read by.
+fn ask(session: &Session, messages: &[ChatMessage], tools: Option<&Vec<serde_json::Value>>) -> anyhow::Result<Asked> {
+    let options = RenderOptions { tools: tools.cloned(), ..RenderOptions::default() };
+    let tokens = session.render(messages, &options)?;
+    Ok(Asked { tokens, tools: tools.into_iter().flatten().filter_map(Tool::from_json).collect() })
+}
+
+fn complete_one(
+    args: &GenerateArgs,
+    sampling: Sampling,
+    tools: Option<Vec<serde_json::Value>>,
+    seed: u64,
+    session: &Session,
+) -> anyhow::Result<()> {
+    let messages: Vec<ChatMessage> = match (&args.prompt, &args.chat, &args.messages) {
+        (Some(_), _, _) => Vec::new(),
+        (_, Some(text), _) => vec![ChatMessage::new("user", text)],
         (_, _, Some(path)) => {
             let file = File::open(path).with_context(|| format!("chat file {}", path.display()))?;
-            let messages: Vec<ChatMessage> = serde_json::from_reader(BufReader::new(file)).with_context(|| {
+            serde_json::from_reader(BufReader::new(file)).with_context(|| {
                 format!("chat file {}: expected a list of {{\"role\", \"content\"}}", path.display())
-            })?;
-            session.render(&messages, &RenderOptions::default())?
+            })?
         }
         _ => bail!("nothing to complete: give --prompt, --chat, --messages or --input"),
+    };
+    let asked = args.prompt.is_none().then(|| ask(session, &messages, tools.as_ref())).transpose()?;
+    let tokens = match (&asked, &args.prompt) {
+        (Some(asked), _) => asked.tokens.clone(),
+        (None, prompt) => session.tokenizer().encode_prompt(prompt.as_deref().unwrap_or_default(), Specials::Parse),
     };
     let request = Request { tokens, sampling, seed };
     if args.json {
         let completion = session.complete(request)?;
-        println!("{}", serde_json::to_string(&Written::from(completion))?);
+        let reply = asked.and_then(|asked| asked.read(session, &completion));
+        println!("{}", serde_json::to_string(&Written::of(completion, reply))?);
         return Ok(());
     }
     let mut out = std::io::stdout().lock();
@@ -196,20 +300,25 @@ fn complete_file(
     args: &GenerateArgs,
     path: &std::path::Path,
     lines: Vec<(Line, Sampling)>,
+    tools: Option<Vec<serde_json::Value>>,
     seed: u64,
     session: &Session,
 ) -> anyhow::Result<()> {
     let mut requests = Vec::with_capacity(lines.len());
+    let mut chats: Vec<Option<Asked>> = Vec::with_capacity(lines.len());
     for (index, (line, sampling)) in lines.into_iter().enumerate() {
-        let tokens = match (&line.prompt, &line.messages) {
-            (Some(prompt), None) => session.tokenizer().encode_prompt(prompt, Specials::Parse),
-            (None, Some(messages)) => session
-                .render(messages, &RenderOptions::default())
-                .with_context(|| format!("{}:{}", path.display(), index + 1))?,
+        let (tokens, asked) = match (&line.prompt, &line.messages) {
+            (Some(prompt), None) => (session.tokenizer().encode_prompt(prompt, Specials::Parse), None),
+            (None, Some(messages)) => {
+                let asked = ask(session, messages, line.tools.as_ref().or(tools.as_ref()))
+                    .with_context(|| format!("{}:{}", path.display(), index + 1))?;
+                (asked.tokens.clone(), Some(asked))
+            }
             _ => bail!("{}:{}: expected exactly one of `prompt` and `messages`", path.display(), index + 1),
         };
         let seed = line.seed.unwrap_or_else(|| Seed(seed).derive("line", &[index as u32]).0);
         requests.push(Request { tokens, sampling, seed });
+        chats.push(asked);
     }
 
     let total = requests.len();
@@ -217,7 +326,8 @@ fn complete_file(
     let bar = indicatif::ProgressBar::new(total as u64);
     for (index, completion) in session.complete_all(requests) {
         let completion = completion.with_context(|| format!("{}:{}", path.display(), index + 1))?;
-        written[index] = Some(completion.into());
+        let reply = chats[index].as_ref().and_then(|asked| asked.read(session, &completion));
+        written[index] = Some(Written::of(completion, reply));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -252,6 +362,7 @@ fn read_lines(path: &std::path::Path, default: &Sampling) -> anyhow::Result<Vec<
         }
         let place = || format!("{}:{}", path.display(), index + 1);
         let line: Line = serde_json::from_str(&text).with_context(place)?;
+        check_tools(line.tools.as_deref().unwrap_or_default()).with_context(place)?;
         let sampling = merged(default, &line.sampling).with_context(place)?;
         lines.push((line, sampling));
     }

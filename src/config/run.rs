@@ -1,5 +1,6 @@
 //! The run file: one file describes one run; names refer to presets and registered things.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{ByteSize, KvType, Quantize};
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
+use crate::engine::template::ChatSettings;
 
 /// A whole run. The stages that are present are executed in this order: matrix, vote, sequence.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +60,16 @@ pub struct ModelsConfig {
     /// What the projections of backbones in plain floats are quantised to when they are loaded; as stored when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
+    /// Settings of a backbone's chat template, by the name that `backbones` gives it: `[models.chat."qwen3-8b"]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chat: BTreeMap<String, ChatSettings>,
+}
+
+impl ModelsConfig {
+    /// The template settings of a backbone.
+    pub fn chat_of(&self, backbone: &str) -> ChatSettings {
+        self.chat.get(backbone).cloned().unwrap_or_default()
+    }
 }
 
 /// How the engine runs. Nothing here changes a result, only time and memory.
@@ -268,6 +280,9 @@ impl RunConfig {
         );
         ensure!(!self.models.backbones.is_empty(), "`models.backbones` must name at least one model");
         ensure_distinct("models.backbones", self.models.backbones.iter())?;
+        if let Some(stranger) = self.models.chat.keys().find(|name| !self.models.backbones.contains(name)) {
+            bail!("`models.chat` sets up `{stranger}`, which `models.backbones` does not name");
+        }
         self.engine.check()?;
         self.sampling.validate()?;
         if let Some(matrix) = &self.matrix {

@@ -63,3 +63,19 @@ fn values_out_of_range_name_key_value_and_range() {
     }
     assert!(error(&SMALL.replace("small", "../up")).contains("folder"));
 }
+
+#[test]
+fn a_backbones_chat_and_a_grammar_are_said_in_the_run_file() {
+    let additions = "[models.chat.m]\nenable_thinking = false\nvariables = { date_string = \"today\" }\n\
+                     [sampling.grammar]\njson_schema = { type = \"integer\", maximum = 5 }\n";
+    let config = parse(&format!("{SMALL}{additions}")).unwrap();
+    let chat = config.models.chat_of("m");
+    assert_eq!((chat.enable_thinking, chat.variables["date_string"].as_str()), (Some(false), Some("today")));
+    assert_eq!(config.models.chat_of("other"), Default::default());
+    let schema = serde_json::json!({"json_schema": {"type": "integer", "maximum": 5}});
+    assert_eq!(serde_json::to_value(&config.sampling.grammar).unwrap(), schema);
+    let stranger = error(&format!("{SMALL}[models.chat.n]\nenable_thinking = true\n"));
+    assert!(stranger.contains("models.chat") && stranger.contains("`n`"), "{stranger}");
+    let typo = error(&format!("{SMALL}[models.chat.m]\nenable_thought = true\n"));
+    assert!(typo.contains("enable_thought"), "{typo}");
+}

@@ -38,6 +38,18 @@ pub enum Error {
     )]
     NonFiniteLogits { request: u64, prompt: usize, position: usize },
 
+    #[error(
+        "the {what} of the request cannot be used: {reason}; what it says must be exactly what the reply can be, so \
+         nothing of it is left out"
+    )]
+    Grammar { what: &'static str, reason: String },
+
+    #[error(
+        "the grammar of request {request} could not go on at generated token {position}: {reason}; a smaller or less \
+         ambiguous grammar takes less work a token"
+    )]
+    GrammarWork { request: u64, position: usize, reason: String },
+
     #[error("a forward pass failed: {reason}")]
     Forward { reason: String },
 

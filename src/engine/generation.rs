@@ -1,5 +1,8 @@
 //! What one request has generated so far, and when it ends.
 
+use std::sync::Mutex;
+
+use super::grammar::Constraint;
 use super::penalty::History;
 use super::request::{Completion, Finish, Logprobs, Request, Usage};
 use super::sampler::{Draw, RowSampling};
@@ -30,6 +33,7 @@ pub(crate) struct Generation {
     history: History,
     stream: Box<dyn TextStream>,
     stop: StopText,
+    constraint: Option<Mutex<Constraint>>,
     tokens: Vec<u32>,
     text: String,
     logprobs: Vec<Logprobs>,
@@ -46,7 +50,7 @@ pub(crate) struct Progress {
 }
 
 impl Generation {
-    pub(crate) fn new(request: &Request, stream: Box<dyn TextStream>) -> Self {
+    pub(crate) fn new(request: &Request, stream: Box<dyn TextStream>, constraint: Option<Constraint>) -> Self {
         let Request { tokens, sampling, seed } = request;
         let history = if sampling.has_penalties() { History::of_prompt(tokens) } else { History::default() };
         Generation {
@@ -56,6 +60,7 @@ impl Generation {
             history,
             stream,
             stop: StopText::new(sampling),
+            constraint: constraint.map(Mutex::new),
             tokens: Vec::new(),
             text: String::new(),
             logprobs: Vec::new(),
@@ -66,7 +71,14 @@ impl Generation {
     /// How the next token is drawn: its number is that of its position under the request's seed.
     pub(crate) fn row_sampling(&self) -> RowSampling<'_> {
         let uniform = Seed(self.seed).uniform_at(self.drawn as u64);
-        RowSampling { sampling: &self.sampling, history: &self.history, uniform }
+        let constraint = self.constraint.as_ref().filter(|_| !self.stop.is_thinking());
+        RowSampling { sampling: &self.sampling, history: &self.history, constraint, uniform }
+    }
+
+    /// Why the request's grammar could not go on, when it could not.
+    pub(crate) fn grammar_fault(&self) -> Option<String> {
+        let walk = self.constraint.as_ref()?.lock().ok()?;
+        walk.fault().map(str::to_string)
     }
 
     pub(crate) fn prompt(&self) -> usize {
@@ -78,11 +90,13 @@ impl Generation {
         self.drawn
     }
 
-    /// Takes in the next token. Ending tokens are looked at first, then stop texts, then the limits on length.
+    /// Takes in the next token. Ending tokens are looked at first (under a grammar they always end: the grammar has said
+    /// that it is complete), then stop texts, the grammar's own end, and the limits on length.
     pub(crate) fn accept(&mut self, draw: Draw, limits: ModelLimits<'_>) -> Progress {
         let Draw { token, logprobs } = draw;
         self.drawn += 1;
-        if limits.eos.contains(&token) && !self.sampling.ignore_eos {
+        let is_constrained = self.constraint.is_some() && !self.stop.is_thinking();
+        if limits.eos.contains(&token) && (is_constrained || !self.sampling.ignore_eos) {
             return self.end(String::new(), Finish::Eos(token));
         }
         if self.sampling.stop_tokens.contains(&token) {
@@ -96,6 +110,11 @@ impl Generation {
         let shown = self.stop.push(&self.stream.push(token));
         if let Some(stop) = shown.stopped_by {
             return self.end(shown.text, Finish::StopString(stop));
+        }
+        let constraint = self.constraint.as_mut().filter(|_| is_constrained);
+        let is_complete = constraint.is_some_and(|walk| walk.get_mut().is_ok_and(|walk| walk.push(token)));
+        if is_complete {
+            return self.end(shown.text, Finish::Grammar);
         }
         if self.tokens.len() == self.sampling.max_tokens {
             return self.end(shown.text, Finish::Length);

@@ -8,6 +8,7 @@
 pub mod embed;
 pub mod error;
 pub mod generate;
+pub mod grammar;
 pub mod hub;
 pub mod machine;
 pub mod model;

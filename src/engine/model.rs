@@ -11,7 +11,7 @@ use super::error::{Error, Result};
 use super::generate::Prompter;
 use super::generation::{TextStream, declared_eos};
 use super::hub::ModelFiles;
-use super::template::{ChatMessage, ChatTemplate, RenderOptions, TemplateTokens};
+use super::template::{ChatMessage, ChatSettings, ChatTemplate, RenderOptions, TemplateError, TemplateTokens};
 use super::tokenizer::{DecodeStream, Specials, Tokenizer};
 
 /// A language model with everything needed to talk to it.
@@ -49,6 +49,28 @@ pub fn load_text(files: &ModelFiles) -> Result<TextModel> {
     let tokenizer = load_tokenizer(files, &checkpoint)?;
     let template = load_template(files, &checkpoint, &tokenizer)?;
     Ok(TextModel { name: files.name.clone(), tokenizer, template })
+}
+
+impl TextModel {
+    /// As [`LoadedModel::with_settings`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_settings(mut self, settings: &ChatSettings) -> Result<Self> {
+        self.template = set_up(&self.name, self.template, settings)?;
+        Ok(self)
+    }
+}
+
+fn set_up(name: &str, template: Option<ChatTemplate>, settings: &ChatSettings) -> Result<Option<ChatTemplate>> {
+    if *settings == ChatSettings::default() {
+        return Ok(template);
+    }
+    let template = template.ok_or_else(|| TemplateError::Absent { model: name.to_string() });
+    let set_up = template.and_then(|template| template.with_settings(settings));
+    set_up
+        .map(Some)
+        .map_err(|error| Error::Load { what: format!("chat settings of model `{name}`"), reason: error.to_string() })
 }
 
 impl Prompter for TextModel {
@@ -153,6 +175,15 @@ pub(crate) fn json_beside(files: &ModelFiles, name: &str) -> Value {
 }
 
 impl LoadedModel {
+    /// The model with a user's settings applied to every chat.
+    ///
+    /// # Errors
+    /// [`Error::Load`] when there are settings and the model has no template, or its template cannot follow them.
+    pub fn with_settings(mut self, settings: &ChatSettings) -> Result<Self> {
+        self.template = set_up(&self.name, self.template, settings)?;
+        Ok(self)
+    }
+
     /// A decoder of the text of one completion.
     pub(crate) fn text_stream(&self) -> Box<dyn TextStream> {
         Box::new(self.tokenizer.decode_stream())

@@ -50,6 +50,8 @@ pub enum Finish {
     StopToken(u32),
     /// One of [`Sampling::stop`]; the text ends before it, the tokens include those that hold it.
     StopString(String),
+    /// [`Sampling::grammar`] is complete and admits nothing more.
+    Grammar,
     /// [`Sampling::max_tokens`] were generated.
     Length,
     /// Prompt and generated tokens fill the model's context.

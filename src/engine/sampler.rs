@@ -6,13 +6,16 @@
 //! told from the token that was drawn.
 
 use std::cmp::Ordering;
+use std::sync::Mutex;
 
+use super::grammar::Constraint;
 use super::penalty::History;
 use super::request::{Logprobs, TokenLogprob};
 use super::sampling::Sampling;
 use super::softmax::{CHUNK, exp_nonpositive, reaching, survey, weigh};
 
-/// The logits are NaN, infinite, or all masked: nothing may be drawn.
+/// The logits are NaN, infinite, or all masked: nothing may be drawn. Also when the row's grammar failed, which then
+/// says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NonFinite;
 
@@ -21,6 +24,8 @@ pub(crate) struct NonFinite;
 pub(crate) struct RowSampling<'a> {
     pub(crate) sampling: &'a Sampling,
     pub(crate) history: &'a History,
+    /// The walk through the request's grammar; each is in one row only, so nobody ever waits for it.
+    pub(crate) constraint: Option<&'a Mutex<Constraint>>,
     /// In [0, 1): the row's own number, decided by its seed and position.
     pub(crate) uniform: f64,
 }
@@ -139,6 +144,12 @@ pub(crate) fn draw(logits: &mut [f32], row: &RowSampling<'_>, scratch: &mut Scra
     scratch.before.clear();
     if row.sampling.has_penalties() {
         row.history.penalise(logits, &mut scratch.before, row.sampling);
+    }
+    if let Some(constraint) = row.constraint {
+        let is_masked = constraint.lock().is_ok_and(|mut walk| walk.mask(logits));
+        if !is_masked {
+            return Err(NonFinite);
+        }
     }
     let token = match keep(logits, row.sampling, scratch)? {
         Kept::One(token) => token,
@@ -448,7 +459,7 @@ mod tests {
         fn draw_is_the_inverse_of_the_cumulative_distribution(row in rows(), sampling in filters(), uniform in 0.0f64..1.0) {
             let history = History::default();
             let kept = distribution(&mut row.clone(), &sampling, &history).unwrap();
-            let row_sampling = RowSampling { sampling: &sampling, history: &history, uniform };
+            let row_sampling = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform };
             let token = draw(&mut row.clone(), &row_sampling, &mut Scratch::default()).unwrap().token;
             let before: f64 = kept.iter().take_while(|(id, _)| *id < token).map(|entry| entry.1).sum();
             let own = kept.iter().find(|(id, _)| *id == token).expect("only kept tokens are drawn").1;
@@ -466,7 +477,12 @@ mod tests {
         let mut history = History::of_prompt(&[1, 2]);
         history.push(3);
         let rows: Vec<RowSampling<'_>> = (0..13)
-            .map(|row| RowSampling { sampling: &sampling, history: &history, uniform: Seed(row).uniform_at(0) })
+            .map(|row| RowSampling {
+                sampling: &sampling,
+                history: &history,
+                constraint: None,
+                uniform: Seed(row).uniform_at(0),
+            })
             .collect();
         let alone: Vec<_> = rows
             .iter()
@@ -486,7 +502,7 @@ mod tests {
         let sampling =
             Sampling { temperature: 0.5, repetition_penalty: 10.0, top_p: 0.5, logprobs: 2, ..Sampling::default() };
         let history = History::of_prompt(&[1, 0]);
-        let row = RowSampling { sampling: &sampling, history: &history, uniform: 0.3 };
+        let row = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform: 0.3 };
         let drawn = draw(&mut logits, &row, &mut Scratch::default()).unwrap();
         assert_eq!(drawn.token, 2, "the penalty pushes token 1 down");
         let total = 1f64.exp() + 2f64.exp() + 3f64.exp();
@@ -502,7 +518,7 @@ mod tests {
     fn chosen_logprob_of_a_penalised_token_is_the_one_before_the_penalty() {
         let sampling = Sampling { repetition_penalty: 2.0, logprobs: 1, ..Sampling::default() };
         let history = History::of_prompt(&[0]);
-        let row = RowSampling { sampling: &sampling, history: &history, uniform: 0.0 };
+        let row = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform: 0.0 };
         let drawn = draw(&mut [8.0, 1.0], &row, &mut Scratch::default()).unwrap();
         let logprobs = drawn.logprobs.unwrap();
         assert_eq!(logprobs.chosen, logprobs.top[0]);

@@ -1,13 +1,14 @@
 //! How the next token is chosen from the logits, and when a completion ends.
 //!
 //! The order is fixed, because another order is another distribution: repetition, presence and frequency penalties on
-//! the logits; division by the temperature; top-k; top-p; min-p; renormalisation; one draw. Each filter sees the
+//! the logits; the mask of the grammar; division by the temperature; top-k; top-p; min-p; renormalisation; one draw. Each filter sees the
 //! distribution the one before it left, renormalised. Temperature 0 is argmax of the penalised logits and ignores the
 //! filters. Ties, at argmax and at every cut, go to the lowest token id.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
+use super::grammar::Grammar;
 
 /// The sampling of one request. The default is greedy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,8 +35,12 @@ pub struct Sampling {
     /// Token ids that end the completion; not part of it.
     pub stop_tokens: Vec<u32>,
     /// Where a reasoning block ends, for example `</think>`: `stop` applies only after this text and the white space
-    /// that follows it. Default none: `stop` applies from the first character.
+    /// that follows it, and `grammar` from the token behind it. Default none: they apply from the first character.
     pub think_end: Option<String>,
+    /// The form that the reply must have; see [`Grammar`]. A reply that [`max_tokens`](Sampling::max_tokens) cuts short has
+    /// the beginning of it. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<Grammar>,
     /// The most tokens to generate; 0 generates nothing and is legal. Default 256.
     pub max_tokens: usize,
     /// Keeps going past the model's end tokens, which then are ordinary tokens. Default false.
@@ -58,6 +63,7 @@ impl Default for Sampling {
             stop: Vec::new(),
             stop_tokens: Vec::new(),
             think_end: None,
+            grammar: None,
             max_tokens: 256,
             ignore_eos: false,
             logprobs: 0,

@@ -100,7 +100,12 @@ fn draws_follow_the_distribution() {
         let n = given["n"].as_u64().unwrap();
         let mut counts = vec![0.0; logits(given).len()];
         for seed in 0..n {
-            let row = RowSampling { sampling: &sampling, history: &history, uniform: Seed(seed).uniform_at(0) };
+            let row = RowSampling {
+                sampling: &sampling,
+                history: &history,
+                constraint: None,
+                uniform: Seed(seed).uniform_at(0),
+            };
             counts[draw(&mut logits(given), &row, &mut scratch).unwrap().token as usize] += 1.0;
         }
         let probabilities = distribution(&mut logits(given), &sampling, &history).unwrap();
@@ -175,7 +180,7 @@ fn generate(
     if let Some(completion) = request.completed_at_once() {
         return (completion.finish.clone(), String::new(), completion);
     }
-    let mut generation = Generation::new(request, Box::new(Scripted(pieces)));
+    let mut generation = Generation::new(request, Box::new(Scripted(pieces)), None);
     let mut shown = String::new();
     for token in script {
         let progress = generation.accept(Draw { token, logprobs: None }, limits);

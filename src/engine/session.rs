@@ -16,9 +16,10 @@ use super::cache::Cache;
 use super::error::{Error, Result};
 use super::generate::{Generate, Prompter};
 use super::generation::Generation;
+use super::grammar::{Constraint, GrammarCompiler};
 use super::model::{LoadedModel, render};
 use super::planner;
-use super::request::{Completion, Piece, Request};
+use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
 use super::scheduler::{Limits, Scheduler};
 use super::serve::{Message, Submission, serve};
@@ -26,6 +27,7 @@ use super::stats::Stats;
 use super::step::{Buffers, Core, Event, Reply};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
+use crate::reply::tool_call::{self, Reading, Tool, opens_thought};
 
 /// How an engine uses the machine. Only `kv_type` changes a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,7 @@ pub struct Session {
 
 struct Shared {
     model: LoadedModel,
+    grammars: GrammarCompiler,
     kv_blocks: usize,
     bytes_per_block: u64,
     next_id: AtomicU64,
@@ -107,6 +110,7 @@ impl Engine {
             buffers: Buffers::default(),
         };
         let shared = Arc::new(Shared {
+            grammars: GrammarCompiler::new(model.tokenizer.clone(), model.eos.clone()),
             model,
             kv_blocks: geometry.blocks,
             bytes_per_block: geometry.bytes_per_block() as u64,
@@ -191,6 +195,23 @@ impl Session {
         render(&model.name, &model.tokenizer, model.template.as_ref(), messages, options)
     }
 
+    /// Takes the reply to a chat apart: calls, thought and text, in the form that the model's template asks for.
+    /// `prompt` are the tokens that were answered, `tools` what was on offer. `None` for a model whose form of calls is
+    /// not known.
+    pub fn read_reply(&self, prompt: &[u32], completion: &Completion, tools: &[Tool]) -> Option<tool_call::Reply> {
+        let dialect = self.shared.model.template.as_ref()?.dialect()?;
+        let tokenizer = self.tokenizer();
+        // A template opens a thought with its last few tokens, or not at all.
+        const TAIL: usize = 16;
+        let end = tokenizer.decode_with_specials(&prompt[prompt.len().saturating_sub(TAIL)..]);
+        let reading = Reading { tools, thought_is_open: opens_thought(&end), ..Reading::default() };
+        // Marks may be control tokens, which the completion's text leaves out; a stop text's tokens are no part of it.
+        Some(match completion.finish {
+            Finish::StopString(_) => dialect.read(&completion.text, &reading),
+            _ => dialect.read(&tokenizer.decode_with_specials(&completion.tokens), &reading),
+        })
+    }
+
     /// The model's context in tokens.
     pub fn context(&self) -> usize {
         self.shared.model.decoder.geometry().context
@@ -214,18 +235,17 @@ impl Session {
         let mut submissions = Vec::with_capacity(order.len());
         for &index in order {
             let (request, reply) = (&requests[index], Reply { index, sender: sender.clone(), streams });
-            let answered = match self.check(request) {
-                Err(error) => Some(Err(error)),
-                Ok(()) => request.completed_at_once().map(Ok),
-            };
-            match answered {
-                Some(outcome) => reply.send(Event::End(outcome)),
-                None => submissions.push(Submission {
-                    id: first + index as u64,
-                    tokens: request.tokens.clone(),
-                    generation: Generation::new(request, self.shared.model.text_stream()),
-                    reply,
-                }),
+            match self.check(request) {
+                Err(error) => reply.send(Event::End(Err(error))),
+                Ok(constraint) => match request.completed_at_once() {
+                    Some(completion) => reply.send(Event::End(Ok(completion))),
+                    None => submissions.push(Submission {
+                        id: first + index as u64,
+                        tokens: request.tokens.clone(),
+                        generation: Generation::new(request, self.shared.model.text_stream(), constraint),
+                        reply,
+                    }),
+                },
             }
         }
         // When the engine has stopped, the submissions are dropped with their senders, and the iterator says so.
@@ -233,7 +253,8 @@ impl Session {
         Completions { session: self.clone(), ids: first..first + count, events, has_ended: vec![false; order.len()] }
     }
 
-    fn check(&self, request: &Request) -> Result<()> {
+    /// Checks a request, and compiles its grammar.
+    fn check(&self, request: &Request) -> Result<Option<Constraint>> {
         let Request { tokens, sampling, .. } = request;
         let geometry = self.shared.model.decoder.geometry();
         sampling.validate()?;
@@ -258,7 +279,7 @@ impl Session {
                 needed_bytes: needed_blocks as u64 * self.shared.bytes_per_block,
             });
         }
-        Ok(())
+        sampling.grammar.as_ref().map(|grammar| self.shared.grammars.constraint(grammar)).transpose()
     }
 
     fn stopped(&self) -> Error {

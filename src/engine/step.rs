@@ -137,7 +137,11 @@ impl Core {
             let Some(Open { generation, reply }) = self.buffers.open.get_mut(&id) else { continue };
             let Ok(draw) = draw else {
                 let (prompt, position) = (generation.prompt(), generation.drawn());
-                ended.insert(id, Err(Error::NonFiniteLogits { request: id, prompt, position }));
+                let error = match generation.grammar_fault() {
+                    Some(reason) => Error::GrammarWork { request: id, position, reason },
+                    None => Error::NonFiniteLogits { request: id, prompt, position },
+                };
+                ended.insert(id, Err(error));
                 continue;
             };
             let token = draw.token;

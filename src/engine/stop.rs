@@ -83,6 +83,11 @@ impl StopText {
         Shown { text, stopped_by: None }
     }
 
+    /// Whether the reasoning block is still open.
+    pub(crate) fn is_thinking(&self) -> bool {
+        matches!(self.state, State::Thinking { .. })
+    }
+
     /// The text held back, when the completion ended otherwise.
     pub(crate) fn flush(&mut self) -> String {
         std::mem::take(&mut self.held)

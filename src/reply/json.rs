@@ -45,7 +45,7 @@ fn first_in(text: &str, kind: Kind) -> Option<Value> {
 }
 
 /// Replaces `\uD800`…`\uDFFF` that are not half of a pair.
-fn without_lone_surrogates(text: &str) -> String {
+pub(super) fn without_lone_surrogates(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(slash) = rest.find('\\') {

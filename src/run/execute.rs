@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use super::matrix::{self, Unit};
 use super::progress::Progress;
 use super::resolve::Resolved;
-use super::start::{self, load_backbone, load_embedder};
+use super::start::{self, BackboneSettings, load_backbone, load_embedder};
 use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
 use crate::engine::embed::{Embedder, EmbedderOptions};
@@ -59,7 +59,8 @@ impl Backbone<'_> {
             self.loaded = None;
             let model = &self.resolved.backbones[index];
             let config = &self.resolved.config;
-            self.loaded = Some((index, load_backbone(model, &config.engine, (&config.models).into())?));
+            let settings = BackboneSettings::of(&config.models, &model.name);
+            self.loaded = Some((index, load_backbone(model, &config.engine, &settings)?));
         }
         let (_, engine) = self.loaded.as_ref().context("a model was loaded on the line above")?;
         Ok(engine.session())

@@ -44,7 +44,7 @@ pub fn plan(resolved: &Resolved) -> anyhow::Result<Plan> {
         let zero_shot = matrix::zero_shot(tasks, matrix.seeds);
         let one_shot = matrix::one_shot(&all, matrix.seeds);
         for model in &resolved.backbones {
-            let prompter = load_text(&model.files)?;
+            let prompter = load_text(&model.files)?.with_settings(&config.models.chat_of(&model.name))?;
             for (what, units, is_upper_bound) in
                 [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, matrix.headroom.is_some())]
             {

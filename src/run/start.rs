@@ -11,19 +11,7 @@ use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_with as load
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model;
 use crate::engine::session::{Engine, EngineOptions};
-
-/// The settings of a backbone that change its results, unlike those of an [`EngineConfig`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Numbers {
-    pub kv_type: KvType,
-    pub quantize: Option<Quantize>,
-}
-
-impl From<&ModelsConfig> for Numbers {
-    fn from(config: &ModelsConfig) -> Self {
-        Numbers { kv_type: config.kv_type, quantize: config.quantize }
-    }
-}
+use crate::engine::template::ChatSettings;
 
 /// The device a config asks for.
 ///
@@ -52,25 +40,49 @@ fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
     })
 }
 
+/// What of a backbone's setting up changes its replies, unlike an [`EngineConfig`].
+#[derive(Clone, Debug, Default)]
+pub struct BackboneSettings {
+    pub kv_type: KvType,
+    pub quantize: Option<Quantize>,
+    pub chat: ChatSettings,
+}
+
+impl BackboneSettings {
+    /// Those of the backbone that a run file names.
+    pub fn of(config: &ModelsConfig, backbone: &str) -> Self {
+        BackboneSettings { kv_type: config.kv_type, quantize: config.quantize, chat: config.chat_of(backbone) }
+    }
+}
+
 /// Resolves a backbone by name and starts an engine on it.
-pub fn start_engine(name: &str, config: &EngineConfig, numbers: Numbers, sources: &Sources) -> anyhow::Result<Engine> {
-    start_on(&hub::resolve(name, sources)?, config, numbers)
+pub fn start_engine(
+    name: &str,
+    config: &EngineConfig,
+    settings: &BackboneSettings,
+    sources: &Sources,
+) -> anyhow::Result<Engine> {
+    start_on(&hub::resolve(name, sources)?, config, settings)
 }
 
 /// Starts an engine on a resolved backbone.
-pub fn load_backbone(model: &ResolvedModel, config: &EngineConfig, numbers: Numbers) -> anyhow::Result<Engine> {
-    start_on(&model.files, config, numbers).with_context(|| format!("backbone `{}`", model.name))
+pub fn load_backbone(
+    model: &ResolvedModel,
+    config: &EngineConfig,
+    settings: &BackboneSettings,
+) -> anyhow::Result<Engine> {
+    start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))
 }
 
-fn start_on(files: &ModelFiles, config: &EngineConfig, numbers: Numbers) -> anyhow::Result<Engine> {
+fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettings) -> anyhow::Result<Engine> {
     let device = device(config)?;
-    let loaded = model::load_as(files, &device, numbers.quantize.map(Into::into))?;
+    let loaded = model::load_as(files, &device, settings.quantize.map(Into::into))?.with_settings(&settings.chat)?;
     let options = EngineOptions {
         max_batch: config.max_batch,
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
-        kv_type: numbers.kv_type.into(),
+        kv_type: settings.kv_type.into(),
     };
     Ok(Engine::start(loaded, &options)?)
 }

@@ -27,6 +27,8 @@ struct Page {
     checkpoint: Option<Card>,
     kv_bytes_per_1000_tokens: Option<u64>,
     chat_template_family: Option<&'static str>,
+    /// The format that tool calls are read in; absent when the template knows no tools.
+    tool_format: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -90,6 +92,7 @@ impl Page {
                 .as_ref()
                 .filter(|_| is_decoder(preset))
                 .and_then(Card::kv_bytes_per_1000_tokens),
+            tool_format: checkpoint.as_ref().and_then(Card::dialect).map(|dialect| dialect.name()),
             chat_template_family: checkpoint.as_ref().map(Card::template_family),
             checkpoint,
         })
@@ -165,6 +168,10 @@ impl Page {
             line("KV cache", format!("{} per 1000 tokens", DecimalBytes(bytes)));
         }
         line("chat template", card.template_family().into());
+        if card.chat_template.is_some() {
+            let calls = card.dialect().map(|dialect| format!("{}: {}", dialect.name(), dialect.about()));
+            line("tool calls", calls.unwrap_or_else(|| "the template knows no tools".into()));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
+use crate::reply::tool_call::{self, Dialect};
 use lifelong_kernels::ops::delta::{DeltaShape, HeadOrder};
 use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry, KvType};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
@@ -113,6 +114,13 @@ impl Card {
     }
 }
 
+impl Card {
+    /// How the model writes tool calls, told from its template.
+    pub fn dialect(&self) -> Option<&'static dyn Dialect> {
+        tool_call::of_template(self.chat_template.as_deref()?)
+    }
+}
+
 /// Whether an architecture of that name (the registry's, or a file's) runs in this program.
 pub fn is_ported(architecture: &str) -> bool {
     registry::ARCHITECTURES.iter().any(|entry| {
@@ -127,6 +135,7 @@ pub fn ported() -> Vec<&'static str> {
 
 /// Marks of published chat templates; the first that occurs decides.
 const FAMILIES: &[(&str, &str)] = &[
+    ("<|channel|>", "harmony"),
     ("<|im_start|>", "chatml"),
     ("<|start_header_id|>", "llama-3"),
     ("<start_of_turn>", "gemma"),

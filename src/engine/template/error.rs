@@ -17,6 +17,15 @@ pub enum TemplateError {
     #[error("cannot read {}: {reason}", path.display())]
     Read { path: PathBuf, reason: String },
 
+    #[error(
+        "the chat template never reads `{variable}`, so setting it would change nothing: leave it out, or set a variable \
+         that this model's template has"
+    )]
+    Unread { variable: String },
+
+    #[error("{0}")]
+    ToolFormat(String),
+
     #[error("the chat template {fault}{}: {reason}{}", at(*line), shown(snippet))]
     Failed {
         fault: TemplateFault,

@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod message;
 mod python;
+mod settings;
 mod source;
 
 use std::path::Path;
@@ -20,8 +21,10 @@ use serde_json::Value as Json;
 
 pub use error::{TemplateError, TemplateFault};
 pub use message::ChatMessage;
+pub use settings::ChatSettings;
 
 use crate::engine::tokenizer::{Specials, Tokenizer};
+use crate::reply::tool_call::{self, Dialect};
 
 /// Special tokens that templates write by name (`bos_token`); undefined where the model has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub struct TemplateTokens {
     pub eos: Option<String>,
     pub unknown: Option<String>,
     pub padding: Option<String>,
+    /// Those that the model's `tokenizer_config.json` names beside these: `sep_token`, `image_token`, the lists
+    /// `additional_special_tokens` and `extra_special_tokens`, and whatever a model adds of its own.
+    pub custom: serde_json::Map<String, Json>,
 }
 
 impl TemplateTokens {
@@ -40,7 +46,41 @@ impl TemplateTokens {
             eos: text(tokenizer.eos_id()),
             unknown: text(tokenizer.unknown_id()),
             padding: text(tokenizer.padding_id()),
+            custom: serde_json::Map::new(),
         }
+    }
+
+    /// Adds the tokens that `tokenizer_config.json` names: its fields that end in `_token`, and those of
+    /// `extra_special_tokens`; the four above keep what the tokenizer says, where it says anything.
+    ///
+    /// # Errors
+    /// [`TemplateError::Read`] when the file is there and is no JSON.
+    pub fn with_custom(mut self, folder: &Path) -> Result<Self, TemplateError> {
+        let config = json_file(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let text = |value: &Json| value.get("content").unwrap_or(value).as_str().map(str::to_string);
+        let fields = config.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"));
+        let extra = config.get("extra_special_tokens").and_then(Json::as_object).into_iter().flatten();
+        for (name, value) in fields.chain(extra) {
+            let Some(text) = text(value) else { continue };
+            let own = match name.as_str() {
+                "bos_token" => &mut self.bos,
+                "eos_token" => &mut self.eos,
+                "unk_token" => &mut self.unknown,
+                "pad_token" => &mut self.padding,
+                _ => {
+                    self.custom.insert(name.clone(), text.into());
+                    continue;
+                }
+            };
+            own.get_or_insert(text);
+        }
+        for name in ["additional_special_tokens", "extra_special_tokens"] {
+            if let Some(list) = config.get(name).and_then(Json::as_array) {
+                let texts: Vec<Json> = list.iter().filter_map(text).map(Json::from).collect();
+                self.custom.insert(name.into(), texts.into());
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -76,6 +116,9 @@ pub struct ChatTemplate {
     source: String,
     tool_source: Option<String>,
     tokens: TemplateTokens,
+    /// Variables that every rendering gets, from the settings.
+    variables: serde_json::Map<String, Json>,
+    dialect: Option<&'static dyn Dialect>,
 }
 
 const DEFAULT: &str = "chat template";
@@ -89,7 +132,9 @@ impl ChatTemplate {
     pub fn new(source: &str, tokens: TemplateTokens) -> Result<Self, TemplateError> {
         let mut environment = environment::environment();
         compile(&mut environment, DEFAULT, source)?;
-        Ok(ChatTemplate { environment, source: source.to_string(), tool_source: None, tokens })
+        let dialect = tool_call::of_template(source);
+        let (source, variables) = (source.to_string(), serde_json::Map::new());
+        Ok(ChatTemplate { environment, source, tool_source: None, tokens, variables, dialect })
     }
 
     /// Adds the template that a model keeps apart for conversations with tools.
@@ -99,7 +144,27 @@ impl ChatTemplate {
     pub fn with_tool_use(mut self, source: &str) -> Result<Self, TemplateError> {
         compile(&mut self.environment, TOOL_USE, source)?;
         self.tool_source = Some(source.to_string());
+        self.dialect = tool_call::of_template(source).or(self.dialect);
         Ok(self)
+    }
+
+    /// Applies a user's settings to every rendering.
+    ///
+    /// # Errors
+    /// [`TemplateError::Unread`] for a variable that the template never reads, [`TemplateError::ToolFormat`] for a
+    /// tool-call format that there is none of.
+    pub fn with_settings(mut self, settings: &ChatSettings) -> Result<Self, TemplateError> {
+        let source = format!("{}{}", self.source, self.tool_source.as_deref().unwrap_or_default());
+        self.variables = settings.variables_of(&source).map_err(|variable| TemplateError::Unread { variable })?;
+        if let Some(name) = &settings.tool_format {
+            self.dialect = Some(tool_call::find(name).map_err(|error| TemplateError::ToolFormat(error.to_string()))?);
+        }
+        Ok(self)
+    }
+
+    /// How the model writes tool calls; `None` when neither its template nor the settings say.
+    pub fn dialect(&self) -> Option<&'static dyn Dialect> {
+        self.dialect
     }
 
     /// The template of an opened model whose small files lie in `folder`; see [`load`](ChatTemplate::load).
@@ -127,6 +192,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Read`] for a file that cannot be read, and as [`ChatTemplate::new`].
     pub fn load(gguf: Option<&str>, folder: &Path, tokens: TemplateTokens) -> Result<Option<Self>, TemplateError> {
+        let tokens = tokens.with_custom(folder)?;
         let path = folder.join("chat_template.jinja");
         if path.is_file() {
             let source = std::fs::read_to_string(&path)
@@ -215,16 +281,18 @@ impl ChatTemplate {
                 minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, format!("strftime_now: {error}"))
             })
         });
-        let TemplateTokens { bos, eos, unknown, padding } = &self.tokens;
+        let TemplateTokens { bos, eos, unknown, padding, custom } = &self.tokens;
         let tokens = [("bos_token", bos), ("eos_token", eos), ("unk_token", unknown), ("pad_token", padding)];
         let named = tokens.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
+        let named = custom.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).chain(named);
         let tools = options.tools.iter().map(|tools| ("tools", Value::from(Serde(tools))));
         let given = [
             ("messages", Value::from(Serde(messages))),
             ("add_generation_prompt", Value::from(options.add_generation_prompt)),
             ("strftime_now", strftime_now),
         ];
-        let extra = options.extra.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
+        let set = self.variables.iter().filter(|(name, _)| !options.extra.contains_key(*name));
+        let extra = options.extra.iter().chain(set).map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
         Value::from_pairs(named.chain(given).chain(tools).chain(extra))
     }
 }
@@ -245,12 +313,8 @@ fn compile(environment: &mut Environment<'static>, name: &'static str, source: &
 
 /// The default and the tool-use template that a JSON file declares: one string, or a list of named ones.
 fn declared(path: &Path) -> Result<Option<(String, Option<String>)>, TemplateError> {
-    if !path.is_file() {
-        return Ok(None);
-    }
     let fault = |reason: String| TemplateError::Read { path: path.to_path_buf(), reason };
-    let bytes = std::fs::read(path).map_err(|error| fault(error.to_string()))?;
-    let file: Json = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+    let Some(file) = json_file(path)? else { return Ok(None) };
     match file.get("chat_template") {
         Some(Json::String(source)) => Ok(Some((source.clone(), None))),
         Some(Json::Array(named)) => {
@@ -263,6 +327,16 @@ fn declared(path: &Path) -> Result<Option<(String, Option<String>)>, TemplateErr
         }
         _ => Ok(None),
     }
+}
+
+/// A JSON file; `None` when there is none.
+fn json_file(path: &Path) -> Result<Option<Json>, TemplateError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let fault = |reason: String| TemplateError::Read { path: path.to_path_buf(), reason };
+    let bytes = std::fs::read(path).map_err(|error| fault(error.to_string()))?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| fault(error.to_string()))
 }
 
 #[cfg(test)]
@@ -403,6 +477,38 @@ mod tests {
         assert_eq!(shown(load(None), Some(vec![])), "tools");
         std::fs::write(folder.path().join("chat_template.jinja"), "file").unwrap();
         assert_eq!(shown(load(Some("gguf")), None), "file");
+    }
+
+    #[test]
+    fn custom_special_tokens_are_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = json!({
+            "chat_template": "{{ bos_token }}{{ sep_token }}{{ boi_token }}{{ image_token }}{{ pad_token }}\
+                              {{ additional_special_tokens | join(',') }}{{ mask_token is defined }}",
+            "bos_token": {"content": "<b>", "lstrip": false}, "sep_token": "<s>", "mask_token": null,
+            "extra_special_tokens": {"image_token": "<i>", "boi_token": "<boi>"},
+            "additional_special_tokens": ["<x>", {"content": "<y>"}],
+        });
+        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let tokens = TemplateTokens { padding: Some("<own>".into()), ..TemplateTokens::default() };
+        let template = ChatTemplate::load(None, folder.path(), tokens).unwrap().unwrap();
+        let text = template.render(&[], &RenderOptions::default()).unwrap();
+        assert_eq!(text, "<b><s><boi><i><own><x>,<y>False");
+    }
+
+    #[test]
+    fn settings_are_variables_of_every_rendering_and_a_call_may_set_others() {
+        let source = "{{ enable_thinking }} {{ reasoning_effort }}";
+        let settings = ChatSettings {
+            enable_thinking: Some(false),
+            reasoning_effort: Some("low".into()),
+            ..ChatSettings::default()
+        };
+        let template = template(source).with_settings(&settings).unwrap();
+        assert_eq!(template.render(&[], &RenderOptions::default()).unwrap(), "False low");
+        let extra = json!({"reasoning_effort": "high"}).as_object().unwrap().clone();
+        let options = RenderOptions { extra, ..RenderOptions::default() };
+        assert_eq!(template.render(&[], &options).unwrap(), "False high");
     }
 
     #[test]

@@ -31,6 +31,18 @@ pub(super) fn python_internals(source: &str) -> Option<(usize, String)> {
     Some((1 + source[..start].matches('\n').count(), name))
 }
 
+/// Whether the template's code uses a variable of this name, fields and keys of that name apart.
+pub(super) fn reads(source: &str, name: &str) -> bool {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    code_spans(source).any(|(_, code)| {
+        let code = blank_strings(code);
+        code.match_indices(name).any(|(at, _)| {
+            let (before, after) = (&code[..at], &code[at + name.len()..]);
+            !before.ends_with(is_word) && !after.starts_with(is_word) && !before.trim_end().ends_with(['.', '"', '\''])
+        })
+    })
+}
+
 /// The insides of `{{ … }}` and `{% … %}`, with their byte offsets; comments and text are left out.
 fn code_spans(source: &str) -> impl Iterator<Item = (usize, &str)> {
     static SPAN: LazyLock<Regex> = LazyLock::new(|| {

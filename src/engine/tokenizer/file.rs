@@ -8,6 +8,7 @@ use lifelong_models::Checkpoint;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PostProcessor, Token};
 
+use super::charsmap;
 use super::end::ending_ids;
 use super::error::TokenizerError;
 use super::gguf::GgufVocabulary;
@@ -128,7 +129,7 @@ impl Tokenizer {
 
     fn from_json(bytes: &[u8], path: &Path, declared: &Declared) -> Result<Self, TokenizerError> {
         let fault = |reason: String| TokenizerError::File { path: path.to_path_buf(), reason };
-        let mut library = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| fault(error.to_string()))?;
+        let mut library = read_library(bytes).map_err(fault)?;
         library.with_padding(None);
         library.with_truncation(None).map_err(|error| fault(error.to_string()))?;
         reset_dropout(&mut library);
@@ -163,6 +164,28 @@ impl Tokenizer {
     fn assemble(mut shared: Shared) -> Self {
         shared.literal.set_encode_special_tokens(true);
         Tokenizer { shared: Arc::new(shared) }
+    }
+}
+
+/// The library's tokenizer. Its reader panics at some broken files, which are no bug of whoever opened the file: the
+/// parts that it panics at are read as JSON first, and any other panic becomes the file's fault.
+fn read_library(bytes: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    #[derive(serde::Deserialize)]
+    struct Parts {
+        #[serde(default, rename = "decoder")]
+        _decoder: Value,
+        #[serde(default)]
+        normalizer: Value,
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let parts: Parts = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if let Some(fault) = charsmap::fault_in(&parts.normalizer) {
+        return Err(fault);
+    }
+    let read = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes));
+    match read {
+        Ok(library) => library.map_err(|error| error.to_string()),
+        Err(_) => Err("a part of it has a form that its reader cannot take (see the panic above)".to_string()),
     }
 }
 

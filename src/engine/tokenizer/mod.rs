@@ -5,6 +5,7 @@
 //! length: whether special tokens in a text are tokens or just text, and very long white space (`long_blank.rs`).
 //! Decoding is our own, on bytes (see [`DecodeStream`]).
 
+mod charsmap;
 mod end;
 mod error;
 mod file;
