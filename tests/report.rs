@@ -138,7 +138,9 @@ fn the_page_is_whole_by_itself() {
     }
     assert!(page.contains("&lt;b&gt;made&lt;") && !page.contains("<b>made"), "texts of the run are escaped");
     assert!(include_str!("../src/report/map.js").len() <= 2048);
-    for table in ["metrics", "gains", "zero_shot", "sequences", "probes", "contrasts", "usage", "attempts"] {
+    for table in
+        ["metrics", "gains", "zero_shot", "sequences", "probes", "contrasts", "usage", "memory_calls", "attempts"]
+    {
         assert!(page.contains(&format!("<code>{table}.parquet</code>")), "{table} is explained");
     }
 }
