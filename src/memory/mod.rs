@@ -6,6 +6,7 @@
 
 mod bound;
 pub mod calibration;
+mod clin;
 pub mod freeze;
 mod groups;
 mod judge;
@@ -244,6 +245,7 @@ impl Resolved {
 pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &none::None,
     &rag::Rag,
+    &clin::Clin,
     &replay::Replay,
     &groups::Groups,
 ];

@@ -17,6 +17,13 @@ const VARIANTS: &[Variant] = &[
     Variant { method: "rag", options: "", first: &[], tenth: &[] },
     Variant { method: "replay", options: "", first: &[], tenth: &[] },
     Variant { method: "groups", options: "", first: &[], tenth: &[] },
+    Variant { method: "clin", options: "", first: &["clin/update"], tenth: &["clin/update"] },
+    Variant {
+        method: "clin",
+        options: "mode = \"matched\"\nitems = \"advice\"",
+        first: &["clin/update"],
+        tenth: &["clin/update", "clin/meta"],
+    },
 ];
 
 /// What a good model would say to each prompt.
