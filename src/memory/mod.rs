@@ -4,6 +4,7 @@
 //! recalls and never learns, so the two must be apart in the type. A new method is one file and one line in
 //! [`MEMORIES`].
 
+mod awm;
 mod bound;
 pub mod calibration;
 mod clin;
@@ -246,6 +247,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &none::None,
     &rag::Rag,
     &clin::Clin,
+    &awm::Awm,
     &replay::Replay,
     &groups::Groups,
 ];

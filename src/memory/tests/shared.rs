@@ -24,6 +24,9 @@ const VARIANTS: &[Variant] = &[
         first: &["clin/update"],
         tenth: &["clin/update", "clin/meta"],
     },
+    Variant { method: "awm", options: "", first: &["awm/induce"], tenth: &[] },
+    Variant { method: "awm", options: "mode = \"append\"\nshow = \"nearest\"", first: &["awm/induce"], tenth: &[] },
+    Variant { method: "awm", options: "mode = \"examples\"\nsame_task_cosine = 0.95", first: &[], tenth: &[] },
 ];
 
 /// What a good model would say to each prompt.
