@@ -4,7 +4,9 @@
 //! recalls and never learns, so the two must be apart in the type. A new method is one file and one line in
 //! [`MEMORIES`].
 
+mod autoskill;
 mod awm;
+mod bm25;
 mod bound;
 pub mod calibration;
 mod clin;
@@ -15,6 +17,7 @@ mod ladder;
 mod llm;
 mod none;
 mod rag;
+mod repair;
 mod replay;
 mod snapshot;
 mod success;
@@ -248,6 +251,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &rag::Rag,
     &clin::Clin,
     &awm::Awm,
+    &autoskill::AutoSkill,
     &replay::Replay,
     &groups::Groups,
 ];

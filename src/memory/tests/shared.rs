@@ -27,6 +27,18 @@ const VARIANTS: &[Variant] = &[
     Variant { method: "awm", options: "", first: &["awm/induce"], tenth: &[] },
     Variant { method: "awm", options: "mode = \"append\"\nshow = \"nearest\"", first: &["awm/induce"], tenth: &[] },
     Variant { method: "awm", options: "mode = \"examples\"\nsame_task_cosine = 0.95", first: &[], tenth: &[] },
+    Variant {
+        method: "autoskill",
+        options: "min_score = -1.0",
+        first: &["autoskill/extract"],
+        tenth: &["autoskill/select"],
+    },
+    Variant {
+        method: "autoskill",
+        options: "min_score = -1.0\nselector = false\nusage_judge = true",
+        first: &["autoskill/extract"],
+        tenth: &["autoskill/usage"],
+    },
 ];
 
 /// What a good model would say to each prompt.
