@@ -19,6 +19,7 @@ mod none;
 mod rag;
 mod repair;
 mod replay;
+mod skillclaw;
 mod snapshot;
 mod success;
 mod template;
@@ -252,6 +253,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &clin::Clin,
     &awm::Awm,
     &autoskill::AutoSkill,
+    &skillclaw::SkillClaw,
     &replay::Replay,
     &groups::Groups,
 ];

@@ -39,6 +39,18 @@ const VARIANTS: &[Variant] = &[
         first: &["autoskill/extract"],
         tenth: &["autoskill/usage"],
     },
+    Variant {
+        method: "skillclaw",
+        options: "batch = 2",
+        first: &[],
+        tenth: &["skillclaw/choose", "skillclaw/summarise", "skillclaw/summarise", "skillclaw/evolve_skill"],
+    },
+    Variant {
+        method: "skillclaw",
+        options: "batch = 1\nmode = \"embedding\"",
+        first: &["skillclaw/summarise", "skillclaw/evolve_new"],
+        tenth: &["skillclaw/summarise", "skillclaw/evolve_new"],
+    },
 ];
 
 /// What a good model would say to each prompt.
