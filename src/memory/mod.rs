@@ -15,6 +15,7 @@ mod groups;
 mod judge;
 mod ladder;
 mod llm;
+mod memrl;
 mod none;
 mod rag;
 mod repair;
@@ -252,6 +253,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &rag::Rag,
     &clin::Clin,
     &awm::Awm,
+    &memrl::MemRl,
     &autoskill::AutoSkill,
     &skillclaw::SkillClaw,
     &replay::Replay,

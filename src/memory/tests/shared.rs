@@ -51,6 +51,7 @@ const VARIANTS: &[Variant] = &[
         first: &["skillclaw/summarise", "skillclaw/evolve_new"],
         tenth: &["skillclaw/summarise", "skillclaw/evolve_new"],
     },
+    Variant { method: "memrl", options: "min_similarity = -1.0", first: &["memrl/script"], tenth: &["memrl/reflect"] },
 ];
 
 /// What a good model would say to each prompt.
