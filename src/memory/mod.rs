@@ -20,6 +20,7 @@ mod none;
 mod rag;
 mod repair;
 mod replay;
+mod simplemem;
 mod skillclaw;
 mod snapshot;
 mod success;
@@ -253,6 +254,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &rag::Rag,
     &clin::Clin,
     &awm::Awm,
+    &simplemem::SimpleMem,
     &memrl::MemRl,
     &autoskill::AutoSkill,
     &skillclaw::SkillClaw,

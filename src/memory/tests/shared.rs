@@ -52,6 +52,18 @@ const VARIANTS: &[Variant] = &[
         tenth: &["skillclaw/summarise", "skillclaw/evolve_new"],
     },
     Variant { method: "memrl", options: "min_similarity = -1.0", first: &["memrl/script"], tenth: &["memrl/reflect"] },
+    Variant {
+        method: "simplemem",
+        options: "",
+        first: &["simplemem/extract"],
+        tenth: &[
+            "simplemem/requirements",
+            "simplemem/queries",
+            "simplemem/analyse",
+            "simplemem/check",
+            "simplemem/extract",
+        ],
+    },
 ];
 
 /// What a good model would say to each prompt.
