@@ -12,11 +12,13 @@ pub mod calibration;
 mod clin;
 pub mod freeze;
 mod groups;
+mod hipporag;
 mod judge;
 mod ladder;
 mod llm;
 mod memrl;
 mod none;
+mod page_rank;
 mod rag;
 mod repair;
 mod replay;
@@ -252,6 +254,7 @@ impl Resolved {
 pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &none::None,
     &rag::Rag,
+    &hipporag::HippoRag,
     &clin::Clin,
     &awm::Awm,
     &simplemem::SimpleMem,

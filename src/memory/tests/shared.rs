@@ -64,6 +64,12 @@ const VARIANTS: &[Variant] = &[
             "simplemem/extract",
         ],
     },
+    Variant {
+        method: "hipporag",
+        options: "",
+        first: &["hipporag/entities", "hipporag/triples"],
+        tenth: &["hipporag/filter", "hipporag/entities", "hipporag/triples"],
+    },
 ];
 
 /// What a good model would say to each prompt.
