@@ -22,6 +22,7 @@ mod page_rank;
 mod rag;
 mod repair;
 mod replay;
+mod seu;
 mod simplemem;
 mod skillclaw;
 mod snapshot;
@@ -261,6 +262,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &memrl::MemRl,
     &autoskill::AutoSkill,
     &skillclaw::SkillClaw,
+    &seu::Seu,
     &replay::Replay,
     &groups::Groups,
 ];

@@ -70,6 +70,13 @@ const VARIANTS: &[Variant] = &[
         first: &["hipporag/entities", "hipporag/triples"],
         tenth: &["hipporag/filter", "hipporag/entities", "hipporag/triples"],
     },
+    Variant { method: "seu", options: "memory = \"awm\"", first: &["awm/induce"], tenth: &["seu/compile"] },
+    Variant {
+        method: "seu",
+        options: "memory = \"rag\"\ngranularity = \"item\"",
+        first: &[],
+        tenth: &["seu/compile", "seu/compile"],
+    },
 ];
 
 /// What a good model would say to each prompt.
