@@ -1,6 +1,7 @@
 //! What memories are tested with: a scripted backbone and a hashing embedder. The tests that every method passes are in
 //! `shared`; those of the small methods stand here, those of the others under their code.
 
+mod prompts;
 mod shared;
 
 use std::sync::Mutex;
