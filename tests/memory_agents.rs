@@ -24,9 +24,10 @@ const AGENTS: &[(&str, &str, usize)] = &[
     ("clin", "", 64),
     ("awm", "", 96),
     ("simplemem", "reflection_rounds = 1", 40),
+    ("simplemem_paper", "", 40),
     ("memrl", "min_similarity = { percentile = 10.0 }", 32),
     ("autoskill", "min_score = { percentile = 10.0 }", 96),
-    ("skillclaw", "batch = 2", 96),
+    ("skillclaw", "batch = 3", 96),
     ("seu", "memory = \"rag\"", 24),
 ];
 const TASKS: usize = 4;
@@ -131,11 +132,9 @@ fn memories_fill_and_repeat_whatever_the_batch() {
     for (name, (states, calls, seen)) in &first {
         let unread = calls.iter().filter(|call| !call.is_read).count();
         println!("{name}: {} calls, {unread} unreadable, {} bytes of state", calls.len(), states[TASKS].len());
-        for call in calls {
-            println!("  {} {} {:?}", call.purpose, call.is_read, call.reply);
-        }
-        println!("  shown: {seen:?}");
-        assert_ne!(states[TASKS], states[0], "{name} is empty after {TASKS} tasks");
+        let shown = seen.iter().filter(|seen| !seen.starts_with("[]")).count();
+        println!("{name}: memories were shown for {shown} of {TASKS} tasks");
+        assert!(states[TASKS] != states[0], "{name} is empty after {TASKS} tasks");
     }
     println!("one run: {:.1} s", started.elapsed().as_secs_f64());
     for (name, life) in run(3) {

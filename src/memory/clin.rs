@@ -246,6 +246,7 @@ impl Rules {
             let meta = meta.map_or(String::new(), |meta| format!("General rules from other tasks:\n{meta}\n\n"));
             let values = [
                 ("shapes", self.options.items.prompt()),
+                ("reminder", self.options.items.reminder()),
                 ("max_items", &*self.options.max_items.to_string()),
                 ("meta", &*meta),
                 ("earlier", &*earlier),
@@ -290,7 +291,13 @@ fn meta_call(options: &Options, runs: &[Run], llm: &Llm<'_>) -> Call {
     let limit = llm.room(options.max_prompt_tokens, options.max_update_tokens);
     let filled = |best: &[&Run]| {
         let runs = best.iter().map(|run| run.block()).collect::<Vec<_>>().join("\n\n");
-        fill(META, &[("shapes", options.items.prompt()), ("max_items", &META_ITEMS.to_string()), ("runs", &runs)])
+        let values = [
+            ("shapes", options.items.prompt()),
+            ("reminder", options.items.reminder()),
+            ("max_items", &*META_ITEMS.to_string()),
+            ("runs", &*runs),
+        ];
+        fill(META, &values)
     };
     while best.len() > 1 && llm.count(&filled(&best)) > limit {
         best.pop();
@@ -303,6 +310,16 @@ impl Items {
         match self {
             Items::Causal => CAUSAL.trim_end(),
             Items::Advice => ADVICE.trim_end(),
+        }
+    }
+
+    /// Said once more at the prompt's end, where small models listen.
+    fn reminder(self) -> &'static str {
+        match self {
+            Items::Causal => {
+                "Every line has MAY BE NECESSARY to, SHOULD BE NECESSARY to, MAY NOT CONTRIBUTE to or DOES NOT CONTRIBUTE to in it."
+            }
+            Items::Advice => "Every line is one sentence of advice.",
         }
     }
 

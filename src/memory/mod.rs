@@ -24,6 +24,7 @@ mod repair;
 mod replay;
 mod seu;
 mod simplemem;
+mod simplemem_paper;
 mod skillclaw;
 mod snapshot;
 mod success;
@@ -259,6 +260,7 @@ pub static MEMORIES: &[&dyn MemoryMethod] = &[
     &clin::Clin,
     &awm::Awm,
     &simplemem::SimpleMem,
+    &simplemem_paper::SimpleMemPaper,
     &memrl::MemRl,
     &autoskill::AutoSkill,
     &skillclaw::SkillClaw,

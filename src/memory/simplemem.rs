@@ -4,7 +4,7 @@
 //! An attempt is told as a dialogue between user, agent, environment and evaluator under a virtual clock, so that the
 //! rule of absolute times invents no dates. Departures: a window never spans attempts and is also closed at 6000 tokens;
 //! what recall merges is capped at the 10 nearest facts; the planning prompts speak of solving a task. The earlier
-//! system of the paper (entropy gate, consolidation) is not here.
+//! system of the paper (entropy gate, consolidation) is `simplemem_paper`.
 
 use anyhow::ensure;
 use jiff::{ToSpan as _, civil};
@@ -247,7 +247,7 @@ impl Facts {
 }
 
 /// The attempt as timed lines: a step every minute, an attempt every hour, from a fixed day.
-fn dialogue(experience: &Experience) -> Vec<String> {
+pub(super) fn dialogue(experience: &Experience) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let hour = civil::date(2025, 1, 1).at(0, 0, 0, 0).saturating_add(i64::from(experience.position).hours());
     let mut say = |speaker: &str, text: &str, most: usize| {
@@ -273,11 +273,14 @@ fn dialogue(experience: &Experience) -> Vec<String> {
     lines
 }
 
-/// The facts of a reply: an array of objects, or an object that holds one. Objects without a restatement are left out; an
-/// array of other things is a bad reply.
+/// The facts of a reply: an array of objects, an object that holds one, or a single fact. Objects without a restatement
+/// are left out; a reply of other things is a bad one.
 fn read_facts(reply: &str) -> Option<Vec<Fact>> {
     let value = ladder::value(reply, Kind::Container)?;
-    let members = value.as_array().or_else(|| value.get("entries")?.as_array())?;
+    let members = match value.as_array().or_else(|| value.get("entries")?.as_array()) {
+        Some(members) => members.as_slice(),
+        None => std::slice::from_ref(&value),
+    };
     let short = |object: &Value, key: &str| ladder::text(object, key).map(|text| clip_line(text, 120));
     let list = |object: &Value, key: &str| -> Vec<String> {
         ladder::texts(object, key).iter().take(12).map(|text| clip_line(text, 80)).collect()

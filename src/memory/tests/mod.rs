@@ -166,7 +166,7 @@ impl Bench {
     }
 }
 
-fn handles() -> Handles<'static> {
+pub(in crate::memory) fn handles() -> Handles<'static> {
     Handles { embedder: Some(&HashingEmbedder), ..Handles::none() }
 }
 

@@ -65,6 +65,12 @@ const VARIANTS: &[Variant] = &[
         ],
     },
     Variant {
+        method: "simplemem_paper",
+        options: "merge_every = 10",
+        first: &["simplemem_paper/units"],
+        tenth: &["simplemem_paper/plan", "simplemem_paper/units", "simplemem_paper/merge"],
+    },
+    Variant {
         method: "hipporag",
         options: "",
         first: &["hipporag/entities", "hipporag/triples"],
@@ -99,6 +105,9 @@ fn good_reply(prompt: &str) -> String {
             r#"{"action": "create_skill", "rationale": "", "skill": {"name": "look", "description": "d", "body": "Look."}}"#,
         ),
         ("The attempt below", "1. Look. 2. Write."),
+        ("memory units", r#"[{"content": "Tasks want a look.", "entities": ["task"], "topic": "looking"}]"#),
+        ("Write one unit", r#"{"content": "Look at all tasks.", "entities": ["task"], "topic": "looking"}"#),
+        ("Plan one search", r#"{"complexity": "LOW", "keywords": ["look"], "semantic_query": "look"}"#),
         ("Turn the dialogue", r#"[{"restatement": "Tasks want a look.", "keywords": ["look"], "entities": ["task"]}]"#),
         ("what must be known", r#"{"required_information": ["how to look"]}"#),
         ("Write search queries", r#"{"queries": ["look"]}"#),
