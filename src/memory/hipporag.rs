@@ -520,12 +520,19 @@ mod tests {
         let linking = backbone("reasons\nfact_after_filter: {'fact': [['aple', 'has', 'color red'],]}");
         let graph = graph(&linking, &["zebra one", "apple two", "zebra three"]);
         let apple = graph.state.passages[1].id.as_str();
+        let query = |question: &str| graph.state.space.embed_one(NAME, question, &crate::memory::tests::handles()).unwrap();
         let nearest = |question: &str| {
-            let query = graph.state.space.embed_one(NAME, question, &crate::memory::tests::handles()).unwrap();
+            let query = query(question);
             ranked(graph.state.passages.iter().map(|passage| passage.vector.cosine(&query)))[0].1
         };
-        let questions: Vec<String> = (0..20).map(|n| format!("question {n}")).collect();
-        let question = questions.iter().find(|question| nearest(question) != 1).unwrap();
+        // Another passage is nearest, and the fact of the apple is not the weakest of all, whose score is 0.
+        let is_telling = |question: &&String| {
+            let query = query(question);
+            let facts = ranked(graph.state.facts.iter().map(|fact| fact.vector.cosine(&query)));
+            nearest(question) != 1 && graph.state.facts[facts[0].1].triple[0] == "apple"
+        };
+        let questions: Vec<String> = (0..100).map(|n| format!("w{n} question")).collect();
+        let question = questions.iter().find(is_telling).unwrap();
         let (recall, calls) = linking.recall_at(&graph, &task(question), 3);
         assert_eq!(calls[0].purpose, "hipporag/filter");
         assert_eq!(ids(&recall)[0], apple, "the closest candidate to a misspelt triple");

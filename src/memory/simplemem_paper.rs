@@ -198,8 +198,12 @@ impl Memory for Units {
         let mut state = self.state.clone();
         let windows = self.windows(&dialogue(experience));
         let vectors = state.space.embed(NAME, &windows, handles)?;
-        let kept: Vec<&String> =
-            windows.iter().zip(vectors).filter(|(window, vector)| state.is_news(window, vector, &self.options)).map(|(window, _)| window).collect();
+        let kept: Vec<&String> = windows
+            .iter()
+            .zip(vectors)
+            .filter(|(window, vector)| state.is_news(window, vector, &self.options))
+            .map(|(window, _)| window)
+            .collect();
         let limit = llm.room(PROMPT_TOKENS, UNITS_TOKENS);
         let call = |window: &&String| {
             let prompt = fill_within(UNITS, &[("dialogue", window)], &["dialogue"], limit, llm);
@@ -407,7 +411,8 @@ mod tests {
     fn backbone(complexity: &'static str) -> Bench {
         Bench::new(move |prompt| {
             if prompt.contains("memory units") {
-                r#"[{"content": "apple tasks want red", "entities": ["Apple"], "topic": "fruit", "salience": 0.9}]"#.into()
+                r#"[{"content": "apple tasks want red", "entities": ["Apple"], "topic": "fruit", "salience": 0.9}]"#
+                    .into()
             } else if prompt.contains("one unit") {
                 r#"{"content": "all fruit is red", "entities": ["Apple"], "topic": "fruit"}"#.into()
             } else {
@@ -467,7 +472,8 @@ mod tests {
             vector: Vector(vector),
             ..Unit::read(&serde_json::json!({ "content": "c" }), position).unwrap()
         };
-        let near = vec![unit(vec![1.0, 0.0], 0), unit(vec![0.0, 1.0], 0), unit(vec![1.0, 0.0], 1), unit(vec![1.0, 0.0], 90)];
+        let near =
+            vec![unit(vec![1.0, 0.0], 0), unit(vec![0.0, 1.0], 0), unit(vec![1.0, 0.0], 1), unit(vec![1.0, 0.0], 90)];
         // 0.7 + 0.3·e^−0.1 = 0.97; ninety tasks apart 0.7
         assert_eq!(groups(&near, &Options::default()), [[0, 2]]);
     }
