@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-
 use lifelong::agent::{Agent, Work, attempt};
 use lifelong::benchmark::{self, Selection};
 use lifelong::engine::embed::{Embedder, load_embedder};
@@ -18,19 +16,21 @@ use lifelong::scorer::{self, Grading};
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 
-/// Name, options, and tokens of each reply to the memory's own calls.
-const AGENTS: &[(&str, &str, usize)] = &[
-    ("hipporag", "", 48),
-    ("clin", "", 64),
-    ("awm", "", 96),
-    ("simplemem", "reflection_rounds = 1", 40),
-    ("simplemem_paper", "", 40),
-    ("memrl", "min_similarity = { percentile = 10.0 }", 32),
-    ("autoskill", "min_score = { percentile = 10.0 }", 96),
-    ("skillclaw", "batch = 3", 96),
-    ("seu", "memory = \"rag\"", 24),
+/// Name, options, tokens of each reply to the memory's own calls, and whether a model of 135 M parameters writes what the
+/// method can read, so that something is shown. Where it does not, runs and sessions are kept, and nothing is shown.
+const AGENTS: &[(&str, &str, usize, bool)] = &[
+    ("hipporag", "", 48, true),
+    ("clin", "", 64, false),
+    ("clin", "items = \"advice\"", 64, true),
+    ("awm", "", 96, true),
+    ("simplemem", "reflection_rounds = 1", 40, true),
+    ("simplemem_paper", "", 40, false),
+    ("memrl", "min_similarity = { percentile = 10.0 }", 32, true),
+    ("autoskill", "min_score = { percentile = 10.0 }", 96, true),
+    ("skillclaw", "batch = 2", 96, false),
+    ("seu", "memory = \"rag\"", 24, true),
 ];
-const TASKS: usize = 4;
+const TASKS: usize = 3;
 
 struct World {
     tasks: Vec<Task>,
@@ -97,12 +97,15 @@ fn live(world: &World, session: &Session, (name, options, call_tokens): (&str, &
     (states, calls, seen)
 }
 
-/// All agents at once, each on a thread of its own.
-fn lives(world: &World, session: &Session) -> BTreeMap<&'static str, Life> {
+/// All agents at once, each on a thread of its own, in their order.
+fn lives(world: &World, session: &Session) -> Vec<Life> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            AGENTS.iter().map(|agent| (agent.0, scope.spawn(move || live(world, session, *agent)))).collect();
-        threads.into_iter().map(|(name, thread)| (name, thread.join().unwrap())).collect()
+        let start = |(name, options, tokens, _): &(&'static str, &'static str, usize, bool)| {
+            let agent = (*name, *options, *tokens);
+            scope.spawn(move || live(world, session, agent))
+        };
+        let threads: Vec<_> = AGENTS.iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
@@ -129,15 +132,13 @@ fn memories_fill_and_repeat_whatever_the_batch() {
     };
     let started = std::time::Instant::now();
     let first = run(8);
-    for (name, (states, calls, seen)) in &first {
+    for ((name, options, _, is_shown), (states, calls, seen)) in AGENTS.iter().zip(&first) {
         let unread = calls.iter().filter(|call| !call.is_read).count();
-        println!("{name}: {} calls, {unread} unreadable, {} bytes of state", calls.len(), states[TASKS].len());
         let shown = seen.iter().filter(|seen| !seen.starts_with("[]")).count();
-        println!("{name}: memories were shown for {shown} of {TASKS} tasks");
-        assert!(states[TASKS] != states[0], "{name} is empty after {TASKS} tasks");
+        println!("{name} {options}: {} calls, {unread} unreadable, shown for {shown} of {TASKS} tasks", calls.len());
+        assert!(states[TASKS] != states[0], "{name} {options} is empty after {TASKS} tasks");
+        assert_eq!(shown > 0, *is_shown, "{name} {options}");
     }
     println!("one run: {:.1} s", started.elapsed().as_secs_f64());
-    for (name, life) in run(3) {
-        assert_eq!(life, first[name], "{name}");
-    }
+    assert!(run(3) == first, "another batch size gives other lives");
 }

@@ -520,7 +520,8 @@ mod tests {
         let linking = backbone("reasons\nfact_after_filter: {'fact': [['aple', 'has', 'color red'],]}");
         let graph = graph(&linking, &["zebra one", "apple two", "zebra three"]);
         let apple = graph.state.passages[1].id.as_str();
-        let query = |question: &str| graph.state.space.embed_one(NAME, question, &crate::memory::tests::handles()).unwrap();
+        let query =
+            |question: &str| graph.state.space.embed_one(NAME, question, &crate::memory::tests::handles()).unwrap();
         let nearest = |question: &str| {
             let query = query(question);
             ranked(graph.state.passages.iter().map(|passage| passage.vector.cosine(&query)))[0].1
