@@ -25,7 +25,7 @@ pub(super) fn is_success(experience: &Experience, llm: &Llm<'_>) -> anyhow::Resu
 /// The last line that begins with `Status`, whatever markup is around it.
 fn status(reply: &str) -> Option<bool> {
     let lines = reply.lines().map(|line| line.trim_start_matches(|c: char| !c.is_alphanumeric()).to_lowercase());
-    let line = lines.filter(|line| line.starts_with("status")).last()?;
+    let line = lines.rev().find(|line| line.starts_with("status"))?;
     match (line.contains("success"), line.contains("fail")) {
         (true, false) => Some(true),
         (false, true) => Some(false),

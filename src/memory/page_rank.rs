@@ -61,9 +61,8 @@ mod tests {
             b.swap(column, pivot);
             for row in column + 1..n {
                 let factor = a[row][column] / a[column][column];
-                for k in column..n {
-                    a[row][k] -= factor * a[column][k];
-                }
+                let pivot = a[column][column..].to_vec();
+                a[row][column..].iter_mut().zip(&pivot).for_each(|(value, above)| *value -= factor * above);
                 b[row] -= factor * b[column];
             }
         }
