@@ -165,6 +165,7 @@ fn duplicate_rows(id: &str, given: &Value, expect: &Value) {
             score: score(&row[2]).unwrap(),
             detail: String::new(),
             memory: None,
+            memory_work: Default::default(),
         };
         let text = serde_json::to_string(&record).unwrap();
         let check = &blake3::hash(text.as_bytes()).to_hex()[..16];

@@ -61,6 +61,7 @@ fn record(id: &str, detail: &str) -> AttemptRecord {
         score: Score::Graded(1.0),
         detail: detail.into(),
         memory: None,
+        memory_work: Default::default(),
     }
 }
 

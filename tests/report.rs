@@ -43,7 +43,7 @@ fn the_same_records_give_the_same_bytes() {
     assert!(run.execute(dir.path(), usize::MAX));
     write(dir.path());
     let first = contents(dir.path());
-    assert_eq!(first.len(), 17, "8 tables twice and the page: {:?}", first.keys());
+    assert_eq!(first.len(), 19, "9 tables twice and the page: {:?}", first.keys());
     write(dir.path());
     assert_eq!(contents(dir.path()), first);
 
@@ -138,7 +138,9 @@ fn the_page_is_whole_by_itself() {
     }
     assert!(page.contains("&lt;b&gt;made&lt;") && !page.contains("<b>made"), "texts of the run are escaped");
     assert!(include_str!("../src/report/map.js").len() <= 2048);
-    for table in ["metrics", "gains", "zero_shot", "sequences", "probes", "contrasts", "usage", "attempts"] {
+    for table in
+        ["metrics", "gains", "zero_shot", "sequences", "probes", "contrasts", "usage", "memory_calls", "attempts"]
+    {
         assert!(page.contains(&format!("<code>{table}.parquet</code>")), "{table} is explained");
     }
 }

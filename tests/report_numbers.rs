@@ -7,12 +7,25 @@ use lifelong::record::plan::{
     HistoryPlan, POOL_FILE, PlannedStep, PoolPlan, PoolTask, Relation, Relations, SEQUENCES_FILE, SequencePlan,
     SequencesPlan, StepKind, VOTE_FILE, VotePlan,
 };
-use lifelong::record::{Attempt, AttemptRecord, Coord, Ending, Score, TaskId, Usage};
+use lifelong::record::{Attempt, AttemptRecord, Coord, Ending, MemoryCall, MemoryWork, Score, TaskId, Usage};
 use lifelong::report::{self, ReportData};
 use lifelong::store::{FORMAT, Identity, Machine, Manifest, RunReader, RunStore};
 use serde_json::json;
 
 const UNGRADED: f64 = -1.0;
+
+/// One call while recalling, and at step 3 one while learning that could not be read.
+fn memory_work(step: u32) -> MemoryWork {
+    let call = |purpose: &str, is_read| MemoryCall {
+        purpose: purpose.into(),
+        request: "00".into(),
+        reply: "r".into(),
+        is_read,
+        usage: Usage { prompt_tokens: 7, generated_tokens: 3 },
+    };
+    let learned = if step == 3 { vec![call("m/learn", false)] } else { Vec::new() };
+    MemoryWork { learned, recalled: vec![call("m/recall", true)], ..MemoryWork::default() }
+}
 
 fn store_one(store: &RunStore, stage: &str, (sequence, step, attempt): (u32, u32, u32), score: f64) {
     let score = if score == UNGRADED { Score::Ungraded { why: "no sandbox".into() } } else { Score::Graded(score) };
@@ -31,6 +44,7 @@ fn store_one(store: &RunStore, stage: &str, (sequence, step, attempt): (u32, u32
         score,
         detail: String::new(),
         memory: None,
+        memory_work: if stage.ends_with("rag") { memory_work(step) } else { MemoryWork::default() },
     };
     store.append(record).unwrap();
 }
@@ -152,6 +166,18 @@ fn the_other_tables_by_hand() {
     assert_eq!(probes.lines().nth(3), Some("positive,none,4,33.333333333,-100,100,3,3,true"));
     let usage = csv(folder.path(), "usage");
     assert_eq!(usage.lines().nth(1), Some("matrix/m,12,1,120,24,12,0,0,0,0,0"));
+    let calls = csv(folder.path(), "memory_calls");
+    let rows: Vec<&str> = calls.lines().collect();
+    assert_eq!(
+        rows,
+        [
+            "stage,purpose,calls,unread,prompt_tokens,generated_tokens",
+            "sequence/positive/rag,m/learn,3,3,21,9",
+            "sequence/positive/rag,m/recall,18,0,126,54",
+        ]
+    );
+    let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("Calls of the memories") && page.contains("100.0"));
     let sequences = csv(folder.path(), "sequences");
     assert_eq!(sequences.lines().nth(4), Some("positive,rag,0,0,set/a,6,6,83.333333333,100,0,0,0,0,1,6,60,12"));
 }

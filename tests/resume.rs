@@ -49,6 +49,16 @@ options = { placement = "earlier_turns" }
 name = "replay"
 memory = "replay"
 [[agents]]
+name = "memrl"
+memory = "memrl"
+max_call_tokens = 8
+options = { min_similarity = { percentile = 20.0 } }
+[[agents]]
+name = "selective"
+memory = "seu"
+max_call_tokens = 4
+options = { memory = "rag" }
+[[agents]]
 name = "vote"
 memory = "groups"
 policy = "group_self_consistency"

@@ -52,6 +52,7 @@ fn record(step: u32, reply: &str) -> AttemptRecord {
         score: Score::Graded(0.5),
         detail: String::new(),
         memory: None,
+        memory_work: Default::default(),
     }
 }
 

@@ -1,13 +1,14 @@
 //! The turn loop of one attempt.
 
 use anyhow::Context as _;
+use serde_json::Value;
 
 use super::prompt;
 use crate::engine::generate::Generate;
 use crate::engine::request::{Completion, Finish};
 use crate::engine::sampling::Sampling;
 use crate::environment::{self, Action, Outcome};
-use crate::memory::{Handles, Memory};
+use crate::memory::{self, Handles, Memory};
 use crate::policy::{Chosen, Policy, Turn};
 use crate::record::{Attempt, Ending, Message, Role, TaskView, Usage};
 use crate::seed::Seed;
@@ -30,10 +31,14 @@ pub struct Work<'a> {
     pub seed: Seed,
 }
 
-/// An attempt, and what it cost that is no part of the result.
+/// An attempt, and what came of it that is no part of the attempt itself.
 pub struct Made {
     pub attempt: Attempt,
     pub reused_tokens: u64,
+    /// What the recall hands to the learning that may follow.
+    pub pending: Value,
+    /// Tokens cut from recalled texts that were longer than the budget.
+    pub cut_tokens: u64,
 }
 
 /// Recalls, then lets the agent act until the world is done or a limit is reached.
@@ -50,11 +55,13 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
     let mut recalled = Vec::new();
     let mut shown = Vec::new();
     let mut dropped_memories = 0;
+    let mut cut_tokens = 0;
     for context in &recall.contexts {
-        let (built, ids, dropped) = prompt::with_context(task, context, agent.max_memory_tokens, backbone)?;
-        recalled.push(built);
-        shown.extend(ids);
-        dropped_memories += dropped;
+        let built = prompt::with_context(task, context, agent.max_memory_tokens, backbone)?;
+        recalled.push(built.prompt);
+        shown.extend(built.shown);
+        dropped_memories += built.dropped;
+        cut_tokens += built.cut_tokens;
     }
 
     let mut sampling = agent.sampling.clone();
@@ -74,7 +81,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
     for turn_index in 0..agent.max_turns {
         let mut prompts = dialogues
             .iter()
-            .map(|messages| prompt::tokens(messages, backbone))
+            .map(|messages| memory::tokens(messages, backbone))
             .collect::<anyhow::Result<Vec<Vec<u32>>>>()?;
         if prompts.iter().any(|tokens| tokens.len() + sampling.max_tokens > backbone.context()) {
             attempt.ending = Ending::ContextLimit;
@@ -110,7 +117,7 @@ pub fn attempt(agent: &Agent<'_>, work: &Work<'_>, backbone: &dyn Generate) -> a
             }
         }
     }
-    Ok(Made { attempt, reused_tokens })
+    Ok(Made { attempt, reused_tokens, pending: recall.pending, cut_tokens })
 }
 
 /// The attempt at a single-turn task that a completion is, when the prompt was built and sent elsewhere.

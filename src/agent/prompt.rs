@@ -1,9 +1,10 @@
 //! The order of a prompt's parts, fixed so that prompts of one run share the longest prefix:
 //! instructions → demonstrations or memories → question.
 
+use anyhow::bail;
+
 use crate::engine::generate::Prompter;
-use crate::engine::template::ChatMessage;
-use crate::memory::{Block, Context, Placement};
+use crate::memory::{self, Block, Content, Context, Placement};
 use crate::record::{Message, Role, TaskView};
 
 /// A prompt as messages and as tokens.
@@ -32,18 +33,39 @@ pub fn with_demonstrations(
     build(task, &turns, backbone)
 }
 
-/// The prompt of a task with a recalled context, and the ids shown. Blocks are left out, lowest score first and among
-/// equals the last shown first, until the memory's part fits `max_memory_tokens`; the count left out is returned.
+/// A prompt with what of a recalled context is in it.
+pub struct Recalled {
+    pub prompt: Prompt,
+    /// Ids of the blocks shown, in the order shown.
+    pub shown: Vec<String>,
+    /// Blocks that did not fit the budget.
+    pub dropped: u32,
+    /// Tokens cut from the end of the last block left.
+    pub cut_tokens: u64,
+}
+
+/// The prompt of a task with a recalled context. Blocks are left out, lowest score first and among equals the last shown
+/// first, until the memory's part fits `max_memory_tokens`; the last text left is cut at its end, a last pair is left out
+/// too.
 pub fn with_context(
     task: &TaskView,
     context: &Context,
     max_memory_tokens: Option<usize>,
     backbone: &dyn Prompter,
-) -> anyhow::Result<(Prompt, Vec<String>, u32)> {
+) -> anyhow::Result<Recalled> {
     let mut blocks: Vec<&Block> = context.blocks.iter().collect();
-    let mut dropped = 0;
+    let mut shortened = None;
+    let (mut dropped, mut cut_tokens) = (0, 0);
     if let Some(limit) = max_memory_tokens {
         while !blocks.is_empty() && memory_tokens(context, &blocks, backbone) > limit {
+            if let [last] = blocks.as_slice()
+                && let Some(shorter) = cut_last(context, last, limit, backbone)
+            {
+                let before = memory_tokens(context, &blocks, backbone);
+                cut_tokens = (before - memory_tokens(context, &[&shorter], backbone)) as u64;
+                shortened = Some(shorter);
+                break;
+            }
             let worst = blocks
                 .iter()
                 .enumerate()
@@ -53,34 +75,55 @@ pub fn with_context(
             dropped += 1;
         }
     }
-    if blocks.is_empty() {
-        return Ok((bare(task, backbone)?, Vec::new(), dropped));
+    if let Some(shorter) = &shortened {
+        blocks = vec![shorter];
     }
-    let shown = blocks.iter().map(|block| block.id.clone()).collect();
-    let prompt = match context.placement {
+    let prompt = with_blocks(task, context, &blocks, backbone)?;
+    Ok(Recalled { prompt, shown: blocks.iter().map(|block| block.id.clone()).collect(), dropped, cut_tokens })
+}
+
+fn with_blocks(
+    task: &TaskView,
+    context: &Context,
+    blocks: &[&Block],
+    backbone: &dyn Prompter,
+) -> anyhow::Result<Prompt> {
+    if blocks.is_empty() {
+        return bare(task, backbone);
+    }
+    match context.placement {
         Placement::EarlierTurns => {
-            let pairs: Vec<(&str, &str)> =
-                blocks.iter().map(|block| (block.question.as_str(), block.reply.as_str())).collect();
-            with_demonstrations(task, &pairs, backbone)?
+            let pairs = blocks
+                .iter()
+                .map(|block| match &block.content {
+                    Content::Pair { question, reply } => Ok((question.as_str(), reply.as_str())),
+                    Content::Text(_) => bail!("memory {} is a text and cannot stand as earlier turns", block.id),
+                })
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            with_demonstrations(task, &pairs, backbone)
         }
         Placement::BeforeQuestion => {
-            let question = format!("{}\n\n{}", before_question(context, &blocks), task.question);
-            build(&TaskView { question, ..task.clone() }, &[], backbone)?
+            let question = format!("{}\n\n{}", context.text(blocks), task.question);
+            build(&TaskView { question, ..task.clone() }, &[], backbone)
         }
-    };
-    Ok((prompt, shown, dropped))
+        Placement::AfterInstructions => {
+            let instructions =
+                task.system.iter().cloned().chain([context.text(blocks)]).collect::<Vec<_>>().join("\n\n");
+            build(&TaskView { system: Some(instructions), ..task.clone() }, &[], backbone)
+        }
+    }
 }
 
 fn memory_tokens(context: &Context, blocks: &[&Block], backbone: &dyn Prompter) -> usize {
-    backbone.encode(&before_question(context, blocks)).len()
+    backbone.encode(&context.text(blocks)).len()
 }
 
-fn before_question(context: &Context, blocks: &[&Block]) -> String {
-    let mut text = context.preamble.clone();
-    for block in blocks {
-        text.push_str(&format!("\n\nQuestion: {}\nReply: {}", block.question, block.reply));
-    }
-    text
+/// The block with as much of its text as the limit leaves beside the preamble; `None` when nothing of it is left.
+fn cut_last(context: &Context, block: &Block, limit: usize, backbone: &dyn Prompter) -> Option<Block> {
+    let Content::Text(text) = &block.content else { return None };
+    let with = |text: &str| Block { content: Content::Text(text.to_string()), ..block.clone() };
+    let cut = memory::cut(text, limit, &|text| memory_tokens(context, &[&with(text)], backbone));
+    Some(with(&cut)).filter(|block| !cut.trim().is_empty() && memory_tokens(context, &[block], backbone) <= limit)
 }
 
 fn build(task: &TaskView, earlier: &[Message], backbone: &dyn Prompter) -> anyhow::Result<Prompt> {
@@ -88,24 +131,6 @@ fn build(task: &TaskView, earlier: &[Message], backbone: &dyn Prompter) -> anyho
         task.system.iter().map(|system| Message::new(Role::System, system.as_str())).collect();
     messages.extend_from_slice(earlier);
     messages.push(Message::new(Role::User, task.question.as_str()));
-    let tokens = tokens(&messages, backbone)?;
+    let tokens = memory::tokens(&messages, backbone)?;
     Ok(Prompt { messages, tokens })
-}
-
-/// The tokens that ask for the reply to a dialogue. A model without a chat template gets plain labelled text.
-pub fn tokens(messages: &[Message], backbone: &dyn Prompter) -> anyhow::Result<Vec<u32>> {
-    if backbone.has_template() {
-        let chat: Vec<ChatMessage> =
-            messages.iter().map(|message| ChatMessage::new(message.role.as_str(), &message.content)).collect();
-        return backbone.render(&chat);
-    }
-    let mut text = String::new();
-    for message in messages {
-        match message.role {
-            Role::System => text.push_str(&format!("{}\n\n", message.content)),
-            Role::User => text.push_str(&format!("Question: {}\nReply:", message.content)),
-            Role::Assistant => text.push_str(&format!(" {}\n\n", message.content)),
-        }
-    }
-    Ok(backbone.encode(&text))
 }

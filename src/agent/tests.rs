@@ -7,7 +7,7 @@ use crate::engine::generate::{Generate, Prompter};
 use crate::engine::request::{Completion, Finish, Request, Usage};
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatMessage;
-use crate::memory::{self, Handles, Memory};
+use crate::memory::{self, Block, Content, Context, Handles, Memory, Placement, Recall};
 use crate::policy;
 use crate::record::{Ending, Experience, Feedback, Message, ReplyFormat, Role, TaskId, TaskView};
 use crate::seed::Seed;
@@ -92,8 +92,10 @@ fn remembering(name: &str, options: &str, experiences: &[(&str, &str)]) -> Box<d
             is_finished: true,
             feedback: Feedback::Correct(true),
             position: position as u32,
+            recalled: Vec::new(),
+            pending: serde_json::Value::Null,
         };
-        memory.learn(&experience, &Handles { embedder: None }).unwrap();
+        memory.learn(&experience, &Handles::none()).unwrap();
     }
     memory
 }
@@ -103,7 +105,7 @@ fn agent<'a>(policy: &str, sampling: &'a Sampling, max_memory_tokens: Option<usi
 }
 
 fn make(agent: &Agent<'_>, memory: &dyn Memory, backbone: &dyn Generate) -> super::Made {
-    let handles = Handles { embedder: None };
+    let handles = Handles::none();
     attempt(agent, &Work { task: &task("Q?"), memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
 }
 
@@ -199,4 +201,60 @@ fn the_memorys_stop_strings_join_the_runs() {
     let backbone = Scripted::new(|_| "ok".to_string());
     make(&agent("single", &sampling, None), remembering("replay", "", &[]).as_ref(), &backbone);
     assert_eq!(backbone.seen.lock().unwrap()[0].sampling.stop, ["END", "\nuser: "]);
+}
+
+/// Recalls one context, whatever the task.
+struct Fixed(Context);
+
+impl Memory for Fixed {
+    fn recall(&self, _task: &TaskView, _handles: &Handles<'_>) -> anyhow::Result<Recall> {
+        Ok(Recall { contexts: vec![self.0.clone()], pending: serde_json::json!({ "seen": 1 }) })
+    }
+
+    fn learn(&mut self, _experience: &Experience, _handles: &Handles<'_>) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn load(&mut self, _bytes: &[u8]) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+fn fixed(placement: Placement, texts: &[&str]) -> Fixed {
+    let block = |(index, text): (usize, &&str)| Block {
+        id: format!("b{index}"),
+        content: Content::Text(text.to_string()),
+        score: -(index as f64),
+    };
+    let blocks = texts.iter().enumerate().map(block).collect();
+    Fixed(Context { placement, preamble: "Notes.".into(), blocks })
+}
+
+#[test]
+fn a_text_can_stand_behind_the_instructions_and_hands_its_pending_on() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| "ok".to_string());
+    let made =
+        make(&agent("single", &sampling, None), &fixed(Placement::AfterInstructions, &["one", "two"]), &backbone);
+    assert_eq!(backbone.prompts()[0], "system|Answer.\n\nNotes.\n\none\n\ntwo\nuser|Q?");
+    assert_eq!(made.pending, serde_json::json!({ "seen": 1 }));
+}
+
+#[test]
+fn the_last_text_over_the_budget_is_cut_and_the_cut_is_counted() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| "ok".to_string());
+    let memory = fixed(Placement::BeforeQuestion, &["0123456789", "low"]);
+    let limit = "Notes.\n\n01234".len();
+    let made = make(&agent("single", &sampling, Some(limit)), &memory, &backbone);
+    assert_eq!(backbone.prompts()[0], "system|Answer.\nuser|Notes.\n\n01234\n\nQ?");
+    assert_eq!((made.attempt.recalled, made.attempt.dropped_memories, made.cut_tokens), (vec!["b0".into()], 1, 5));
+    // No room for any of it: the bare prompt.
+    let made = make(&agent("single", &sampling, Some(7)), &memory, &backbone);
+    assert_eq!(backbone.prompts()[1], "system|Answer.\nuser|Q?");
+    assert_eq!((made.attempt.dropped_memories, made.cut_tokens), (2, 0));
 }

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. stdout carries data, stderr carries everything for people.
 
 mod bench;
+mod calibrate;
 mod embed;
 mod engine_args;
 mod generate;
@@ -35,6 +36,8 @@ enum Command {
     Embed(embed::EmbedArgs),
     /// Measure tokens per second of this machine on the workloads the engine is built for
     Bench(bench::BenchArgs),
+    /// Print how similar random tasks of a run file are under its embedding model, to set a memory's thresholds by
+    Calibrate(calibrate::CalibrateArgs),
     /// List, fetch and describe models
     Models(models::ModelsArgs),
     /// List what can be named in a run file
@@ -53,6 +56,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
     }

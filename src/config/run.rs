@@ -238,9 +238,13 @@ pub struct AgentConfig {
     pub policy: String,
     #[serde(default)]
     pub feedback: FeedbackKind,
-    /// Most tokens of recalled memories in a prompt; 0 shows all of them.
-    #[serde(default = "default_memory_tokens")]
-    pub max_memory_tokens: usize,
+    /// Most tokens of recalled memories in a prompt; 0 shows all of them. The memory's own limit (2048 for most, 4096
+    /// for those that show a library) when absent.
+    #[serde(default)]
+    pub max_memory_tokens: Option<usize>,
+    /// Most tokens of one reply to the memory's own calls; each call's own limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_call_tokens: Option<usize>,
     /// The memory's own options.
     #[serde(default)]
     pub options: toml::Table,
@@ -260,10 +264,6 @@ fn default_memory() -> String {
 
 fn default_policy() -> String {
     "single".into()
-}
-
-fn default_memory_tokens() -> usize {
-    2048
 }
 
 impl RunConfig {
@@ -313,6 +313,7 @@ impl RunConfig {
                 "`agents.name` is used in file and stage names: expected letters, digits, `-`, `_` and `.`, found `{}`",
                 agent.name
             );
+            ensure!(agent.max_call_tokens != Some(0), "`agents.max_call_tokens` must be at least 1, found 0");
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, options, success};
+use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, Resolved, options, success};
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 
@@ -41,13 +41,19 @@ impl Registered for Groups {
 
 impl MemoryMethod for Groups {
     fn create(&self, table: &toml::Table) -> anyhow::Result<Box<dyn Memory>> {
-        let options: Options = options(self.name(), table)?;
-        ensure!(options.groups > 0 && options.size > 0, "memory `groups`: `groups` and `size` must be at least 1");
-        Ok(Box::new(Deck { options, state: Vec::new() }))
+        Ok(Box::new(Deck { options: Options::read(table)?, state: Vec::new() }))
     }
 
-    fn needs_feedback(&self) -> bool {
-        true
+    fn resolve(&self, table: &toml::Table) -> anyhow::Result<Resolved> {
+        Ok(Resolved { needs_feedback: true, ..Resolved::of(&Options::read(table)?)? })
+    }
+}
+
+impl Options {
+    fn read(table: &toml::Table) -> anyhow::Result<Options> {
+        let options: Options = options("groups", table)?;
+        ensure!(options.groups > 0 && options.size > 0, "memory `groups`: `groups` and `size` must be at least 1");
+        Ok(options)
     }
 }
 
@@ -68,7 +74,7 @@ impl Memory for Deck {
                 Context { placement: self.options.placement, preamble: success::PREAMBLE.into(), blocks }
             })
             .collect();
-        Ok(Recall { contexts })
+        Ok(Recall { contexts, ..Recall::default() })
     }
 
     fn learn(&mut self, experience: &Experience, _handles: &Handles<'_>) -> anyhow::Result<()> {

@@ -4,19 +4,46 @@
 //! recalls and never learns, so the two must be apart in the type. A new method is one file and one line in
 //! [`MEMORIES`].
 
+mod autoskill;
+mod awm;
+mod bm25;
+mod bound;
+pub mod calibration;
+mod clin;
+pub mod freeze;
 mod groups;
+mod hipporag;
+mod judge;
+mod ladder;
+mod llm;
+mod memrl;
 mod none;
+mod page_rank;
 mod rag;
+mod repair;
 mod replay;
+mod seu;
+mod simplemem;
+mod simplemem_paper;
+mod skillclaw;
+mod snapshot;
 mod success;
+mod template;
+mod trajectory;
+mod vector;
 
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::engine::embed::{Embedder, Purpose};
 use crate::record::{Experience, TaskView};
 use crate::registry::{self, Registered};
+use crate::seed::Seed;
+
+pub use calibration::Similarities;
+pub use llm::{Llm, cut, tokens};
 
 /// Where recalled text goes in the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +53,25 @@ pub enum Placement {
     BeforeQuestion,
     /// Earlier question and reply pairs as turns of their own, oldest first.
     EarlierTurns,
+    /// A text after the instructions, in the system turn.
+    AfterInstructions,
+}
+
+/// Where a method whose memories are texts may put them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TextPlacement {
+    BeforeQuestion,
+    AfterInstructions,
+}
+
+impl From<TextPlacement> for Placement {
+    fn from(placement: TextPlacement) -> Placement {
+        match placement {
+            TextPlacement::BeforeQuestion => Placement::BeforeQuestion,
+            TextPlacement::AfterInstructions => Placement::AfterInstructions,
+        }
+    }
 }
 
 /// One remembered thing as it is shown.
@@ -33,25 +79,66 @@ pub enum Placement {
 pub struct Block {
     /// Names the memory item, stable for the life of the instance.
     pub id: String,
-    pub question: String,
-    pub reply: String,
+    pub content: Content,
     /// Higher is kept longer when the budget is short.
     pub score: f64,
+}
+
+/// What a block holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// An earlier question and its reply; the only content that can be shown as turns. Shown whole or not at all.
+    Pair { question: String, reply: String },
+    /// Any text. The last one left may lose its end to the budget.
+    Text(String),
+}
+
+impl Content {
+    /// The content as it stands in a prompt's text.
+    pub fn as_text(&self) -> String {
+        match self {
+            Content::Pair { question, reply } => format!("Question: {question}\nReply: {reply}"),
+            Content::Text(text) => text.clone(),
+        }
+    }
 }
 
 /// One way to show memories: blocks in the order they are shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
     pub placement: Placement,
-    /// A sentence above the blocks, used with [`Placement::BeforeQuestion`].
+    /// A sentence above the blocks, where they are shown as text.
     pub preamble: String,
     pub blocks: Vec<Block>,
+}
+
+impl Context {
+    /// The text of some of the context's blocks under its preamble.
+    pub fn text(&self, blocks: &[&Block]) -> String {
+        let mut text = self.preamble.clone();
+        for block in blocks {
+            text.push_str("\n\n");
+            text.push_str(&block.content.as_text());
+        }
+        text
+    }
 }
 
 /// What a memory offers for one task: no context (nothing remembered), one, or several alternatives to vote over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recall {
     pub contexts: Vec<Context>,
+    /// What learning from the attempt must know of this recall, kept with the attempt's record: recall itself changes
+    /// no state. `null` when there is nothing.
+    pub pending: Value,
+}
+
+impl Recall {
+    /// One context, or none when it has no blocks.
+    fn of(context: Context) -> Recall {
+        let contexts = if context.blocks.is_empty() { Vec::new() } else { vec![context] };
+        Recall { contexts, pending: Value::Null }
+    }
 }
 
 /// Turns texts into unit vectors. Implemented by the engine's embedder and by test doubles.
@@ -81,8 +168,29 @@ impl Embed for Embedder {
 }
 
 /// What a memory may use; handed in by each call, never owned.
+#[derive(Clone, Copy)]
 pub struct Handles<'a> {
     pub embedder: Option<&'a dyn Embed>,
+    pub llm: Option<&'a Llm<'a>>,
+    /// How similar random tasks of the run are, where the run measured it.
+    pub similarities: Option<&'a Similarities>,
+    /// Key of the draws of this phase (recall or learn) at this place: a probe never shifts a later draw.
+    pub seed: Seed,
+}
+
+impl Handles<'_> {
+    /// Nothing but draws: enough for methods that neither ask nor embed.
+    pub fn none() -> Handles<'static> {
+        Handles { embedder: None, llm: None, similarities: None, seed: Seed(0) }
+    }
+
+    /// The backbone.
+    ///
+    /// # Errors
+    /// When the caller gave none, with the method named.
+    fn llm(&self, method: &str) -> anyhow::Result<&Llm<'_>> {
+        self.llm.with_context(|| format!("memory `{method}` asks a backbone, and none was given"))
+    }
 }
 
 /// One memory method's state.
@@ -116,19 +224,58 @@ pub trait MemoryMethod: Registered + Sync {
     /// Unknown or ill-typed options, named with their key.
     fn create(&self, options: &toml::Table) -> anyhow::Result<Box<dyn Memory>>;
 
-    /// Whether it needs an embedder.
-    fn needs_embedder(&self) -> bool {
-        false
-    }
+    /// The options with every default filled in, and what a run must give a memory with them.
+    ///
+    /// # Errors
+    /// As [`MemoryMethod::create`].
+    fn resolve(&self, options: &toml::Table) -> anyhow::Result<Resolved>;
+}
 
-    /// Whether it needs to be told what was right.
-    fn needs_feedback(&self) -> bool {
-        false
+/// A method's options as they are stored with a run, and what follows from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    pub options: toml::Table,
+    pub needs_embedder: bool,
+    /// Whether it must be told what was right.
+    pub needs_feedback: bool,
+    /// Limit on recalled tokens where the run sets none.
+    pub max_memory_tokens: usize,
+}
+
+impl Resolved {
+    /// Limit of most methods.
+    pub const MEMORY_TOKENS: usize = 2048;
+    /// Limit of methods that show a whole library or handbook.
+    pub const LIBRARY_TOKENS: usize = 4096;
+
+    /// Options of a method that needs nothing.
+    fn of<T: Serialize>(options: &T) -> anyhow::Result<Resolved> {
+        let options = toml::Table::try_from(options).context("options as TOML")?;
+        Ok(Resolved {
+            options,
+            needs_embedder: false,
+            needs_feedback: false,
+            max_memory_tokens: Resolved::MEMORY_TOKENS,
+        })
     }
 }
 
 /// Every memory method, by name.
-pub static MEMORIES: &[&dyn MemoryMethod] = &[&none::None, &rag::Rag, &replay::Replay, &groups::Groups];
+pub static MEMORIES: &[&dyn MemoryMethod] = &[
+    &none::None,
+    &rag::Rag,
+    &hipporag::HippoRag,
+    &clin::Clin,
+    &awm::Awm,
+    &simplemem::SimpleMem,
+    &simplemem_paper::SimpleMemPaper,
+    &memrl::MemRl,
+    &autoskill::AutoSkill,
+    &skillclaw::SkillClaw,
+    &seu::Seu,
+    &replay::Replay,
+    &groups::Groups,
+];
 
 /// The method with this name.
 ///

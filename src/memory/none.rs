@@ -1,6 +1,6 @@
 //! The memory-free agent: what every method is compared with.
 
-use super::{Handles, Memory, MemoryMethod, Recall, options};
+use super::{Handles, Memory, MemoryMethod, Recall, Resolved, options};
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 
@@ -23,9 +23,13 @@ impl MemoryMethod for None {
         options::<NoOptions>(self.name(), table)?;
         Ok(Box::new(Empty))
     }
+
+    fn resolve(&self, table: &toml::Table) -> anyhow::Result<Resolved> {
+        Resolved::of(&options::<NoOptions>(self.name(), table)?)
+    }
 }
 
-#[derive(serde::Deserialize, Default)]
+#[derive(serde::Deserialize, serde::Serialize, Default)]
 #[serde(deny_unknown_fields)]
 struct NoOptions {}
 

@@ -7,7 +7,8 @@
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, options};
+use super::vector::{cosine, ranked};
+use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Placement, Recall, Resolved, options};
 use crate::engine::embed::Purpose;
 use crate::record::{Experience, Feedback, Role, TaskView};
 use crate::registry::Registered;
@@ -22,6 +23,8 @@ struct Options {
     k: usize,
     /// What is embedded on the memory's side: the whole trajectory or the question alone.
     embed: Embedded,
+    /// Whether a remembered reply ends with its outcome, as far as the run tells it. PATH-Bench's does not.
+    outcome: bool,
     placement: Placement,
 }
 
@@ -34,7 +37,7 @@ enum Embedded {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { k: 2, embed: Embedded::Trajectory, placement: Placement::BeforeQuestion }
+        Options { k: 2, embed: Embedded::Trajectory, outcome: false, placement: Placement::BeforeQuestion }
     }
 }
 
@@ -52,13 +55,19 @@ impl Registered for Rag {
 
 impl MemoryMethod for Rag {
     fn create(&self, table: &toml::Table) -> anyhow::Result<Box<dyn Memory>> {
-        let options: Options = options(self.name(), table)?;
-        ensure!(options.k > 0, "memory `rag`: `k` must be at least 1, found 0");
-        Ok(Box::new(Store { options, state: State::default() }))
+        Ok(Box::new(Store { options: Options::read(table)?, state: State::default() }))
     }
 
-    fn needs_embedder(&self) -> bool {
-        true
+    fn resolve(&self, table: &toml::Table) -> anyhow::Result<Resolved> {
+        Ok(Resolved { needs_embedder: true, ..Resolved::of(&Options::read(table)?)? })
+    }
+}
+
+impl Options {
+    fn read(table: &toml::Table) -> anyhow::Result<Options> {
+        let options: Options = options("rag", table)?;
+        ensure!(options.k > 0, "memory `rag`: `k` must be at least 1, found 0");
+        Ok(options)
     }
 }
 
@@ -88,15 +97,7 @@ impl Memory for Store {
             return Ok(Recall::default());
         }
         let query = self.embed(Purpose::Query, &task.question, handles)?;
-        let mut ranked: Vec<(f64, usize)> = self
-            .state
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(index, entry)| (cosine(&query, &entry.vector), index))
-            .collect();
-        // Equal similarity: the earlier memory first, so that a run repeats.
-        ranked.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+        let mut ranked = ranked(self.state.entries.iter().map(|entry| cosine(&query, &entry.vector)));
         ranked.truncate(self.options.k);
         if self.options.placement == Placement::EarlierTurns {
             // As turns, the most similar stands next to the question.
@@ -105,11 +106,11 @@ impl Memory for Store {
         let blocks = ranked
             .into_iter()
             .map(|(score, index)| {
-                let entry = &self.state.entries[index];
-                Block { id: entry.id.clone(), question: entry.question.clone(), reply: entry.reply.clone(), score }
+                let Entry { id, question, reply, .. } = self.state.entries[index].clone();
+                Block { id, content: Content::Pair { question, reply }, score }
             })
             .collect();
-        Ok(Recall { contexts: vec![Context { placement: self.options.placement, preamble: PREAMBLE.into(), blocks }] })
+        Ok(Recall::of(Context { placement: self.options.placement, preamble: PREAMBLE.into(), blocks }))
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
@@ -123,6 +124,10 @@ impl Memory for Store {
                 .collect::<Vec<_>>()
                 .join("\n"),
         };
+        let outcome = experience.feedback.is_correct().filter(|_| self.options.outcome);
+        let reply = outcome.map_or(reply.clone(), |is_correct| {
+            format!("{reply}\nOutcome: {}", if is_correct { "success" } else { "failure" })
+        });
         let text = match self.options.embed {
             Embedded::Trajectory => format!("{}\n{reply}", experience.task.question),
             Embedded::Question => experience.task.question.clone(),
@@ -164,8 +169,3 @@ impl Store {
 }
 
 const PREAMBLE: &str = include_str!("../../configs/prompts/rag_preamble.txt");
-
-/// Dot product of unit vectors, summed in index order in f64.
-fn cosine(left: &[f32], right: &[f32]) -> f64 {
-    left.iter().zip(right).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, options, success};
+use super::{Block, Context, Handles, Memory, MemoryMethod, Placement, Recall, Resolved, options, success};
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 
@@ -40,13 +40,19 @@ impl Registered for Replay {
 
 impl MemoryMethod for Replay {
     fn create(&self, table: &toml::Table) -> anyhow::Result<Box<dyn Memory>> {
-        let options: Options = options(self.name(), table)?;
-        ensure!(options.n > 0, "memory `replay`: `n` must be at least 1, found 0 (use memory `none`)");
-        Ok(Box::new(Queue { options, state: VecDeque::new() }))
+        Ok(Box::new(Queue { options: Options::read(table)?, state: VecDeque::new() }))
     }
 
-    fn needs_feedback(&self) -> bool {
-        true
+    fn resolve(&self, table: &toml::Table) -> anyhow::Result<Resolved> {
+        Ok(Resolved { needs_feedback: true, ..Resolved::of(&Options::read(table)?)? })
+    }
+}
+
+impl Options {
+    fn read(table: &toml::Table) -> anyhow::Result<Options> {
+        let options: Options = options("replay", table)?;
+        ensure!(options.n > 0, "memory `replay`: `n` must be at least 1, found 0 (use memory `none`)");
+        Ok(options)
     }
 }
 
@@ -57,14 +63,9 @@ struct Queue {
 
 impl Memory for Queue {
     fn recall(&self, _task: &TaskView, _handles: &Handles<'_>) -> anyhow::Result<Recall> {
-        if self.state.is_empty() {
-            return Ok(Recall::default());
-        }
         // When the prompt must be shortened the oldest goes first.
         let blocks: Vec<Block> = self.state.iter().map(|success| success.block()).collect();
-        Ok(Recall {
-            contexts: vec![Context { placement: self.options.placement, preamble: success::PREAMBLE.into(), blocks }],
-        })
+        Ok(Recall::of(Context { placement: self.options.placement, preamble: success::PREAMBLE.into(), blocks }))
     }
 
     fn learn(&mut self, experience: &Experience, _handles: &Handles<'_>) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Block;
+use super::{Block, Content};
 use crate::record::{Experience, Role, TaskView};
 
 /// Transcripts carry role markers, so small models go on to write the user's turn; the released code cuts there, both
@@ -42,8 +42,7 @@ impl Success {
     pub fn block(&self) -> Block {
         Block {
             id: format!("{}@{}", self.task.id, self.position),
-            question: self.task.question.clone(),
-            reply: self.transcript.clone(),
+            content: Content::Pair { question: self.task.question.clone(), reply: self.transcript.clone() },
             score: f64::from(self.position),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Coord, Message, Score, TaskId};
+use super::{Coord, MemoryWork, Message, Score, TaskId};
 
 /// Why an attempt stopped; says nothing about whether it was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,4 +84,7 @@ pub struct AttemptRecord {
     pub detail: String,
     /// Digest of the memory that this attempt recalled from; `None` where there is none or it keeps nothing.
     pub memory: Option<String>,
+    /// What the memory did around this attempt; absent where it did nothing that must be kept.
+    #[serde(default, skip_serializing_if = "MemoryWork::is_empty")]
+    pub memory_work: MemoryWork,
 }

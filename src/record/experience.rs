@@ -1,6 +1,7 @@
 //! What a memory may learn from.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Message, TaskView};
 
@@ -28,6 +29,14 @@ impl Feedback {
             Feedback::Graded(value) => Some(*value >= 1.0),
         }
     }
+
+    /// The grade in 0..=1, where the feedback tells; right is 1, wrong is 0.
+    pub fn grade(&self) -> Option<f64> {
+        match self {
+            Feedback::Graded(value) => Some(*value),
+            _ => self.is_correct().map(|is_correct| if is_correct { 1.0 } else { 0.0 }),
+        }
+    }
 }
 
 /// One finished attempt as a memory sees it.
@@ -42,4 +51,10 @@ pub struct Experience {
     pub feedback: Feedback,
     /// Position in the sequence, 0-based: the only clock a memory has.
     pub position: u32,
+    /// Ids of the memories that were shown in the attempt.
+    #[serde(default)]
+    pub recalled: Vec<String>,
+    /// What the recall before the attempt handed on, `null` where it handed on nothing.
+    #[serde(default)]
+    pub pending: Value,
 }

@@ -3,6 +3,7 @@
 mod attempt;
 mod coord;
 mod experience;
+mod memory_work;
 pub mod plan;
 mod score;
 mod task;
@@ -10,5 +11,6 @@ mod task;
 pub use attempt::{Attempt, AttemptRecord, Ending, Usage, Vote};
 pub use coord::Coord;
 pub use experience::{Experience, Feedback};
+pub use memory_work::{MemoryCall, MemoryWork};
 pub use score::Score;
 pub use task::{Message, Reference, ReplyFormat, Role, Task, TaskId, TaskView};

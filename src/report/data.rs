@@ -27,6 +27,8 @@ pub struct ReportData {
     pub vote: Option<VotePlan>,
     pub sequences: Option<Sequences>,
     pub usage: Vec<StageUsage>,
+    /// Calls that memories made to the backbone, by stage and purpose.
+    pub memory_calls: Vec<MemoryCalls>,
     /// Sorted by coordinate.
     pub records: Vec<AttemptRecord>,
     pub timing: Timing,
@@ -56,6 +58,17 @@ pub struct StageUsage {
     pub usage: Usage,
     /// How often each ending occurred, in the order of [`Ending`].
     pub endings: BTreeMap<Ending, usize>,
+}
+
+/// Calls of one purpose in one stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCalls {
+    pub stage: String,
+    pub purpose: String,
+    pub calls: usize,
+    /// Calls whose reply could not be read, so that the method's fallback applied.
+    pub unread: usize,
+    pub usage: Usage,
 }
 
 /// What depends on the clock and the machine.
@@ -96,6 +109,7 @@ impl ReportData {
             completeness,
             damaged_pieces: damage.len(),
             usage: usage(&stages),
+            memory_calls: memory_calls(&stages),
             timing: timing(&reader.timing()?),
             pool,
             matrices,
@@ -171,6 +185,22 @@ fn usage(stages: &Stages<'_>) -> Vec<StageUsage> {
             let ungraded = records.values().filter(|record| record.score.graded().is_none()).count();
             StageUsage { stage: stage.to_string(), attempts: records.len(), ungraded, usage: total, endings }
         })
+        .collect()
+}
+
+fn memory_calls(stages: &Stages<'_>) -> Vec<MemoryCalls> {
+    let mut counted: BTreeMap<(&str, &str), MemoryCalls> = BTreeMap::new();
+    for (stage, records) in stages {
+        for call in records.values().flat_map(|record| record.memory_work.calls()) {
+            let entry = counted.entry((stage, call.purpose.as_str())).or_default();
+            entry.calls += 1;
+            entry.unread += usize::from(!call.is_read);
+            entry.usage += call.usage;
+        }
+    }
+    counted
+        .into_iter()
+        .map(|((stage, purpose), calls)| MemoryCalls { stage: stage.into(), purpose: purpose.into(), ..calls })
         .collect()
 }
 

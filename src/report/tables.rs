@@ -5,7 +5,7 @@
 
 use crate::metric::{Interval, PathMetric};
 use crate::record::plan::StepKind;
-use crate::record::{AttemptRecord, Ending};
+use crate::record::{AttemptRecord, Ending, Usage};
 
 use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
@@ -21,6 +21,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         probes(data),
         contrasts(data),
         usage(data),
+        memory_calls(data),
         attempts(data),
     ]
 }
@@ -322,6 +323,30 @@ fn usage(data: &ReportData) -> Table {
         row.extend([stage.usage.prompt_tokens, stage.usage.generated_tokens].map(Cell::whole));
         row.extend(ENDINGS.map(|(ending, _)| Cell::whole(stage.endings.get(&ending).copied().unwrap_or(0))));
         table.push(row);
+    }
+    table
+}
+
+fn memory_calls(data: &ReportData) -> Table {
+    let columns = vec![
+        text("stage", "sequence/HISTORY/AGENT"),
+        text("purpose", "METHOD/PURPOSE of the calls"),
+        whole("calls", "calls of the memory to the backbone"),
+        whole("unread", "calls whose reply could not be read: the method's fallback applied"),
+        whole("prompt_tokens", "prompt tokens, reused ones included"),
+        whole("generated_tokens", "generated tokens"),
+    ];
+    let mut table = Table::new("memory_calls", "one row per stage and purpose of a memory's own calls", columns);
+    for row in &data.memory_calls {
+        let Usage { prompt_tokens, generated_tokens } = row.usage;
+        table.push(vec![
+            Cell::text(&row.stage),
+            Cell::text(&row.purpose),
+            Cell::whole(row.calls),
+            Cell::whole(row.unread),
+            Cell::whole(prompt_tokens),
+            Cell::whole(generated_tokens),
+        ]);
     }
     table
 }

@@ -238,6 +238,24 @@ pub(super) fn usage(data: &ReportData) -> View {
     view
 }
 
+/// What memories asked of the backbone, and how often the reply was of no use.
+pub(super) fn memory_calls(data: &ReportData) -> View {
+    let headers = ["stage", "purpose", "calls", "unreadable", "unreadable %", "prompt tokens", "generated tokens"];
+    let mut view = View::new("Calls of the memories", 2, &headers);
+    for row in &data.memory_calls {
+        view.rows.push(vec![
+            row.stage.clone(),
+            row.purpose.clone(),
+            row.calls.to_string(),
+            row.unread.to_string(),
+            share(Some(row.unread as f64 / row.calls as f64)),
+            grouped(row.usage.prompt_tokens),
+            grouped(row.usage.generated_tokens),
+        ]);
+    }
+    view
+}
+
 /// Seconds of every stage; the only view that differs between equal runs.
 pub(super) fn timing(data: &ReportData) -> View {
     let headers = ["stage", "attempts", "seconds", "tokens/s", "reused tokens"];

@@ -13,7 +13,7 @@ use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
-use crate::memory::Embed;
+use crate::memory::{Embed, Similarities};
 use crate::record::Coord;
 use crate::record::plan::{POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
 use crate::seed::Seed;
@@ -186,23 +186,40 @@ fn run_sequences(
     let embedder: Option<Embedder> = resolved
         .embedder
         .as_ref()
-        .filter(|_| resolved.agents.iter().any(|agent| agent.method.needs_embedder()))
+        .filter(|_| resolved.agents.iter().any(|agent| agent.needs_embedder))
         .map(|model| {
             let options = EmbedderOptions { pooling: resolved.config.models.embedder_pooling };
             load_embedder(model, &resolved.config.engine, options)
         })
         .transpose()?;
+    let similarities = embedder.as_ref().map(|embedder| measure(resolved, embedder)).transpose()?;
     let world = sequence::World {
         resolved,
         store,
         backbone: &session,
         embedder: embedder.as_ref().map(|embedder| embedder as &dyn Embed),
+        similarities: similarities.as_ref(),
         progress: &progress,
     };
     // More chains than rows, so that the batch stays full while some chains grade or learn.
     sequence::run(&world, &plan, config, 2 * resolved.config.engine.max_batch)?;
     progress.finish();
     Ok(())
+}
+
+/// How similar random tasks of a run are under its embedding model.
+///
+/// # Errors
+/// When the run names no embedding model, or it cannot be loaded.
+pub fn similarities(resolved: &Resolved) -> anyhow::Result<Similarities> {
+    let model = resolved.embedder.as_ref().context("the run names no `models.embedder`")?;
+    let options = EmbedderOptions { pooling: resolved.config.models.embedder_pooling };
+    measure(resolved, &load_embedder(model, &resolved.config.engine, options)?)
+}
+
+fn measure(resolved: &Resolved, embedder: &Embedder) -> anyhow::Result<Similarities> {
+    let questions: Vec<String> = resolved.tasks.iter().map(|task| task.view.question.clone()).collect();
+    Similarities::measure(&questions, embedder, Seed(resolved.config.seed)).context("similarities of the run's tasks")
 }
 
 /// `None` when every unit is stored already.

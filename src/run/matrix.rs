@@ -18,7 +18,7 @@ use crate::config::Headroom;
 use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
-use crate::record::{Attempt, AttemptRecord, Coord, Message, Task, Usage};
+use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Task, Usage};
 use crate::scorer::Grading;
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
@@ -161,7 +161,15 @@ pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
 
 fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
     let (score, detail) = grade::grade(task, &attempt, grading);
-    AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: None }
+    AttemptRecord {
+        coord,
+        task: task.id().clone(),
+        attempt,
+        score,
+        detail,
+        memory: None,
+        memory_work: MemoryWork::default(),
+    }
 }
 
 /// The tasks whose mean zero-shot score over models and seeds lies in the range, ascending. Tasks of which nothing

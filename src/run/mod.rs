@@ -14,5 +14,5 @@ mod sequence;
 pub mod start;
 mod vote;
 
-pub use execute::execute;
+pub use execute::{execute, similarities};
 pub use resolve::{Resolved, resolve};

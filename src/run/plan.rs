@@ -112,7 +112,10 @@ impl fmt::Display for Plan {
                     prefill.prompt_tokens as f64 / (prefill.computed_tokens.max(1)) as f64
                 )?;
             } else {
-                writeln!(formatter, "    prompt tokens depend on what the agents will remember")?;
+                writeln!(
+                    formatter,
+                    "    prompt tokens depend on what the agents will remember; calls of their memories come on top"
+                )?;
             }
         }
         Ok(())

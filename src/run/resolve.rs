@@ -36,6 +36,8 @@ pub struct ResolvedAgent {
     pub config: AgentConfig,
     pub method: &'static dyn MemoryMethod,
     pub policy: &'static dyn Policy,
+    /// Whether the memory, with these options, embeds texts.
+    pub needs_embedder: bool,
 }
 
 impl Resolved {
@@ -55,6 +57,8 @@ impl Resolved {
 pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved> {
     let benchmark = benchmark::find(&config.benchmark.name)?;
     let agents = config.agents.iter().map(|agent| resolve_agent(agent, &config)).collect::<anyhow::Result<Vec<_>>>()?;
+    // What is stored with the run has every default filled in.
+    let config = RunConfig { agents: agents.iter().map(|agent| agent.config.clone()).collect(), ..config };
     for name in config.models.backbones.iter().chain(&config.models.embedder) {
         hub::check_name(name)?;
     }
@@ -80,14 +84,15 @@ fn resolve_agent(agent: &AgentConfig, config: &RunConfig) -> anyhow::Result<Reso
     let method = memory::find(&agent.memory).with_context(context)?;
     let policy = policy::find(&agent.policy).with_context(context)?;
     method.create(&agent.options).with_context(context)?;
-    if method.needs_embedder() && config.models.embedder.is_none() {
+    let resolved = method.resolve(&agent.options).with_context(context)?;
+    if resolved.needs_embedder && config.models.embedder.is_none() {
         bail!(
             "agent `{}`: memory `{}` needs an embedding model; set `models.embedder`, for example `all-minilm-l6-v2`",
             agent.name,
             agent.memory
         );
     }
-    if method.needs_feedback() && agent.feedback == FeedbackKind::Withheld {
+    if resolved.needs_feedback && agent.feedback == FeedbackKind::Withheld {
         bail!(
             "agent `{}`: memory `{}` keeps what succeeded, so it must be told: set `feedback` to `correct`, `graded` or \
              `revealed`",
@@ -95,7 +100,12 @@ fn resolve_agent(agent: &AgentConfig, config: &RunConfig) -> anyhow::Result<Reso
             agent.memory
         );
     }
-    Ok(ResolvedAgent { config: agent.clone(), method, policy })
+    let config = AgentConfig {
+        max_memory_tokens: agent.max_memory_tokens.or(Some(resolved.max_memory_tokens)),
+        options: resolved.options,
+        ..agent.clone()
+    };
+    Ok(ResolvedAgent { config, method, policy, needs_embedder: resolved.needs_embedder })
 }
 
 /// At most `limit` tasks, drawn with the run's seed, in the benchmark's order.

@@ -16,9 +16,9 @@ use super::resolve::{Resolved, ResolvedAgent};
 use crate::agent::{Agent, Made, Work, attempt};
 use crate::config::SequenceConfig;
 use crate::engine::generate::Generate;
-use crate::memory::{Embed, Handles, Memory};
+use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
 use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan};
-use crate::record::{AttemptRecord, Coord, Experience, Role};
+use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Role, Usage};
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
 
@@ -31,6 +31,8 @@ pub struct World<'a> {
     pub store: &'a RunStore,
     pub backbone: &'a dyn Generate,
     pub embedder: Option<&'a dyn Embed>,
+    /// Of the pool's tasks, where there is an embedder.
+    pub similarities: Option<&'a Similarities>,
     pub progress: &'a Progress,
 }
 
@@ -125,33 +127,66 @@ fn chains<'a>(resolved: &'a Resolved, plan: &'a SequencesPlan, config: &Sequence
 /// The loop of a life: recall → attempt → score → store → learn.
 fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> anyhow::Result<()> {
     let mut memory = chain.agent.method.create(&chain.agent.config.options)?;
-    let handles = Handles { embedder: world.embedder };
+    // Calls made while learning are stored with the next record: that record says what its memory came from.
+    let mut learned: Vec<MemoryCall> = Vec::new();
     for (step, planned) in chain.plan.steps.iter().enumerate() {
         if is_stopped() {
             return Ok(());
         }
-        let coord =
-            Coord { stage: chain.stage.clone(), sequence: chain.sequence, step: step as u32, attempt: chain.run };
+        let coord = chain.coord(step);
         let place = format!("step {step}, task {}", world.resolved.task(planned.task).id());
+        let learned_before = std::mem::take(&mut learned);
         let record = match world.store.get(&coord)? {
             Some(record) => replayed(record, memory.as_ref()).context(place.clone())?,
             None => {
                 let started = Instant::now();
                 let (record, reused_tokens) =
-                    step_once(world, chain, coord, planned, memory.as_ref()).context(place.clone())?;
+                    step_once(world, chain, coord, planned, memory.as_ref(), learned_before).context(place.clone())?;
                 world.store.append(record.clone())?;
                 let seconds = started.elapsed().as_secs_f64();
                 world.store.note(&record.coord, UnitTiming { seconds, reused_tokens });
-                world.progress.done(record.attempt.usage);
+                world.progress.done(usage(&record));
                 record
             }
         };
         if planned.kind.updates_memory() {
             let experience = experience(world, chain, planned, &record);
-            memory.learn(&experience, &handles).context("learn").context(place)?;
+            let next = world.store.get(&chain.coord(step + 1))?;
+            let llm = chain.llm(world, "memory learn", step);
+            let llm = match next {
+                Some(next) => llm.replaying(next.memory_work.learned),
+                None => llm,
+            };
+            memory.learn(&experience, &chain.handles(world, &llm, step)).context("learn").context(place)?;
+            learned = llm.into_calls();
         }
     }
     Ok(())
+}
+
+impl Chain<'_> {
+    fn coord(&self, step: usize) -> Coord {
+        Coord { stage: self.stage.clone(), sequence: self.sequence, step: step as u32, attempt: self.run }
+    }
+
+    /// The key of one phase of a step. Without the agent and the history: every agent draws the same numbers at the
+    /// same step.
+    fn seed(&self, world: &World<'_>, phase: &str, step: usize) -> Seed {
+        Seed(world.resolved.config.seed).derive(phase, &[self.sequence, step as u32, self.run])
+    }
+
+    fn llm<'w>(&self, world: &World<'w>, phase: &str, step: usize) -> Llm<'w> {
+        Llm::new(world.backbone, self.seed(world, phase, step), self.agent.config.max_call_tokens)
+    }
+
+    fn handles<'w>(&self, world: &World<'w>, llm: &'w Llm<'w>, step: usize) -> Handles<'w> {
+        Handles {
+            embedder: world.embedder,
+            llm: Some(llm),
+            similarities: world.similarities,
+            seed: self.seed(world, "memory", step),
+        }
+    }
 }
 
 fn step_once(
@@ -160,26 +195,37 @@ fn step_once(
     coord: Coord,
     planned: &PlannedStep,
     memory: &dyn Memory,
+    learned: Vec<MemoryCall>,
 ) -> anyhow::Result<(AttemptRecord, u64)> {
     let task = world.resolved.task(planned.task);
     let config = &world.resolved.config;
     let agent = Agent {
         policy: chain.agent.policy,
         sampling: &config.sampling,
-        max_memory_tokens: Some(chain.agent.config.max_memory_tokens).filter(|limit| *limit > 0),
+        max_memory_tokens: chain.agent.config.max_memory_tokens.filter(|limit| *limit > 0),
         max_turns: MAX_TURNS,
     };
+    let step = coord.step as usize;
+    let llm = chain.llm(world, "memory recall", step);
     let work = Work {
         task: &task.view,
         memory,
-        handles: &Handles { embedder: world.embedder },
-        // Without the agent and the history: every agent draws the same numbers at the same step.
-        seed: Seed(config.seed).derive("sequence", &[coord.sequence, coord.step, coord.attempt]),
+        handles: &chain.handles(world, &llm, step),
+        seed: chain.seed(world, "sequence", step),
     };
-    let Made { attempt, reused_tokens } = attempt(&agent, &work, world.backbone)?;
+    let Made { attempt, reused_tokens, pending, cut_tokens } = attempt(&agent, &work, world.backbone)?;
+    let memory_work = MemoryWork { learned, recalled: llm.into_calls(), pending, cut_tokens };
     let (score, detail) = grade::grade(task, &attempt, &world.resolved.grading);
-    let record = AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: digest(memory) };
+    let record =
+        AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: digest(memory), memory_work };
     Ok((record, reused_tokens))
+}
+
+/// Tokens of the attempt and of the memory's own calls.
+fn usage(record: &AttemptRecord) -> Usage {
+    let mut usage = record.attempt.usage;
+    record.memory_work.calls().for_each(|call| usage += call.usage);
+    usage
 }
 
 /// A stored step, when the memory that replay built is the one it was made with.
@@ -211,5 +257,7 @@ fn experience(world: &World<'_>, chain: &Chain<'_>, planned: &PlannedStep, recor
         is_finished: record.attempt.answer.is_some(),
         feedback: grade::feedback(chain.agent.config.feedback, task, &record.score),
         position: record.coord.step,
+        recalled: record.attempt.recalled.clone(),
+        pending: record.memory_work.pending.clone(),
     }
 }

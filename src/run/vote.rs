@@ -82,6 +82,7 @@ mod tests {
             score: Score::Graded(score),
             detail: String::new(),
             memory: None,
+            memory_work: Default::default(),
         }
     }
 

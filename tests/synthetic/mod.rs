@@ -198,6 +198,7 @@ fn record(coord: Coord, task: &PoolTask, chance: f64, seed: Seed) -> AttemptReco
         score,
         detail: format!("drew {draw:.3}"),
         memory: coord.stage.ends_with("rag").then(|| "00ff".into()),
+        memory_work: Default::default(),
         coord,
     }
 }
