@@ -60,7 +60,7 @@ enum Mixer {
 
 /// The second half of a layer.
 enum FeedForward {
-    One(GatedMlp),
+    One(Box<GatedMlp>),
     Many(Box<Experts>),
 }
 
@@ -150,7 +150,7 @@ impl Layer {
                 Some(mixture) => {
                     FeedForward::Many(Box::new(Experts::load(weights, names, layer, config.hidden, mixture)?))
                 }
-                None => FeedForward::One(GatedMlp::load(weights, names, layer, config)?),
+                None => FeedForward::One(Box::new(GatedMlp::load(weights, names, layer, config)?)),
             },
         })
     }
