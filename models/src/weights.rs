@@ -49,6 +49,14 @@ impl<'a> Weights<'a> {
         self.quantised(name, view.format, view.bytes, n, k, format)
     }
 
+    /// A projection that was cut out of a larger tensor: as [`Weights::projection`]. Blocks stay as they are stored.
+    pub fn packed(&mut self, name: &str, stored: Format, bytes: &[u8], n: usize, k: usize) -> Result<Matrix> {
+        match self.checkpoint.quantize() {
+            Some(format) if stored.block_values() == 1 => self.quantised(name, stored, bytes, n, k, format),
+            _ => Ok(Matrix::from_bytes(stored, n, k, bytes)?),
+        }
+    }
+
     fn quantised(
         &mut self,
         name: &str,
@@ -60,14 +68,21 @@ impl<'a> Weights<'a> {
     ) -> Result<Matrix> {
         let fits = |format: Format| k.is_multiple_of(format.block_values());
         let Some(chosen) = [format, Format::Q8_0].into_iter().find(|format| fits(*format)) else {
-            self.notes.push(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
+            self.note(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
             return Ok(Matrix::from_bytes(stored, n, k, bytes)?);
         };
         if chosen != format {
-            self.notes.push(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
+            self.note(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
         }
         let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::from_bytes(stored, n, k, bytes)?) };
         Ok(Matrix::from_bytes(chosen, n, k, &quantize(chosen, n, k, &values)?)?)
+    }
+
+    /// Says what holds for all experts of a stack once.
+    fn note(&mut self, note: String) {
+        if self.notes.last() != Some(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// A weight of 8-bit floats and its scales, in bfloat16.

@@ -139,6 +139,11 @@ fn projections_are_quantised_at_load() {
     // Rows of 96 and 128 numbers are no blocks of 256: Q8_0 instead, and a note says so.
     assert_eq!(run(Some(Format::Q4K)), eight);
     assert!(load(Some(Format::Q4K)).notes().iter().any(|note| note.contains("Q8_0")));
+    // Experts are projections too; a stack of them says once that its rows are too short.
+    let mixture = Checkpoint::open(&golden("qwen3moe-stacked")).unwrap().quantized(Format::Q8_0).unwrap();
+    let mixture = load_decoder(&mixture, &device).unwrap();
+    let about = |note: &&String| note.contains("layers.1.mlp.experts.down_proj");
+    assert_eq!(mixture.notes().iter().filter(about).count(), 1, "{:?}", mixture.notes());
     let gguf = Checkpoint::open(&golden("llama-gguf-f16")).unwrap();
     assert!(gguf.quantized(Format::Q8_0).unwrap_err().to_string().contains("GGUF"));
     let other = Checkpoint::open(&golden("llama-untied")).unwrap();

@@ -121,8 +121,8 @@ pub(crate) fn load(
 /// Gate and up out of `[E, 2n, k]` rows, those of up behind those of gate, without biases.
 fn halves(weights: &mut Weights, name: &str, [experts, n, k]: [usize; 3]) -> Result<(Stack, Stack)> {
     let rows = plain_rows(weights, name, [experts, 2 * n, k])?;
-    let half = |first: usize| -> Result<Stack> {
-        let weights = rows.matrices([experts, n, k], |expert, row| expert * 2 * n + first + row)?;
+    let mut half = |first: usize| -> Result<Stack> {
+        let weights = rows.matrices(weights, name, [experts, n, k], |expert, row| expert * 2 * n + first + row)?;
         Ok(Stack { weights, biases: None })
     };
     Ok((half(0)?, half(n)?))
@@ -157,7 +157,7 @@ fn stack(weights: &mut Weights, name: &str, shape: [usize; 3], bias: Bias) -> Re
         Bias::Present => Some(weights.table(&format!("{name}.bias"), experts, n)?),
         Bias::Absent => None,
     };
-    Ok(Stack { weights: rows.matrices(shape, |expert, row| expert * n + row)?, biases })
+    Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
 }
 
 /// One weight an expert out of rows that follow each other, with `{name}_bias` `[E, n]`.
@@ -167,7 +167,7 @@ fn stack_of(weights: &mut Weights, name: &str, rows: Rows, shape: [usize; 3], bi
         Bias::Present => Some(weights.table(&format!("{name}_bias"), experts, n)?),
         Bias::Absent => None,
     };
-    Ok(Stack { weights: rows.matrices(shape, |expert, row| expert * n + row)?, biases })
+    Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
 }
 
 /// Gate and up out of `[E, 2n, k]` rows and `{name}_bias` `[E, 2n]` that belong to them in turns.
@@ -183,9 +183,9 @@ fn in_turns<'a>(
         Bias::Present => Some(weights.table(&format!("{name}_bias"), experts, 2 * n)?),
         Bias::Absent => None,
     };
-    let every_second = |first: usize| -> Result<Stack> {
+    let mut every_second = |first: usize| -> Result<Stack> {
         let biases = table.as_ref().map(|table| table.iter().skip(first).step_by(2).copied().collect());
-        let weights = rows.matrices([experts, n, k], |expert, row| expert * 2 * n + 2 * row + first)?;
+        let weights = rows.matrices(weights, name, [experts, n, k], |expert, row| expert * 2 * n + 2 * row + first)?;
         Ok(Stack { weights, biases })
     };
     Ok((every_second(0)?, every_second(1)?))
@@ -200,14 +200,20 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     /// One matrix `[n, k]` an expert, of the rows that `pick` numbers.
-    fn matrices(&self, [experts, n, k]: [usize; 3], pick: impl Fn(usize, usize) -> usize) -> Result<Vec<Matrix>> {
+    fn matrices(
+        &self,
+        weights: &mut Weights,
+        name: &str,
+        [experts, n, k]: [usize; 3],
+        pick: impl Fn(usize, usize) -> usize,
+    ) -> Result<Vec<Matrix>> {
         let mut bytes = Vec::with_capacity(n * self.row_bytes);
         let matrix = |expert| {
             bytes.clear();
             for row in 0..n {
                 bytes.extend_from_slice(&self.bytes[pick(expert, row) * self.row_bytes..][..self.row_bytes]);
             }
-            Ok(Matrix::from_bytes(self.format, n, k, &bytes)?)
+            weights.packed(name, self.format, &bytes, n, k)
         };
         (0..experts).map(matrix).collect()
     }
