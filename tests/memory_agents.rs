@@ -23,7 +23,7 @@ const AGENTS: &[(&str, &str, usize, bool)] = &[
     ("clin", "", 64, false),
     ("clin", "items = \"advice\"", 64, true),
     ("awm", "", 96, true),
-    ("simplemem", "reflection_rounds = 1", 40, true),
+    ("simplemem", "reflection_rounds = 0", 40, true),
     ("simplemem_paper", "", 40, false),
     ("memrl", "min_similarity = { percentile = 10.0 }", 32, true),
     ("autoskill", "min_score = { percentile = 10.0 }", 96, true),
