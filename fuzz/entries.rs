@@ -54,7 +54,8 @@ pub fn torch(bytes: &[u8]) {
     let Ok(header) = torch_file::Header::read(&file) else { return };
     for info in header.tensors.values() {
         assert!(info.range.start <= info.range.end && info.range.end <= bytes.len(), "a tensor lies in its file");
-        let bits = info.shape.iter().product::<usize>() * info.kind.bits as usize;
+        let elements = info.shape.iter().fold(1, |elements: usize, extent| elements.saturating_mul(*extent));
+        let bits = elements.saturating_mul(info.kind.bits);
         assert_eq!(bits, info.range.len() * 8, "a tensor is as large as its shape says");
     }
 }

@@ -52,8 +52,8 @@ impl States<'_> {
     fn write(&self, state: &[f32], segment: &Segment, table: &[u32], position: usize, part: Range<usize>) {
         let is_whole = (position + 1).is_multiple_of(BLOCK_TOKENS);
         if is_whole || position + 1 == segment.total_len() {
-            // SAFETY: `ops` has checked that this segment alone writes the block and that no other starts from it; this part
-            // of it is the caller's task's.
+            // SAFETY: `ops` has checked that this segment alone writes the block and that no other starts from it; this
+            // part of it is the caller's task's.
             let out = unsafe { self.values.take(self.range(table[position / BLOCK_TOKENS], &part)) };
             out.copy_from_slice(state);
         }

@@ -91,8 +91,8 @@ pub struct DeltaInputs<'a> {
 /// `out` `[T, VH, VD]` · `convolved` `[T, C]`, working memory · `layer` counts layers with states
 ///
 /// # Errors
-/// A wrong length; a cache whose states have another size; segments or tables out of range; a block that a segment writes
-/// and another one writes or starts from.
+/// A wrong length; a cache whose states have another size; segments or tables out of range; a block that a segment
+/// writes and another one writes or starts from.
 #[allow(clippy::too_many_arguments)]
 pub fn gated_delta(
     device: &Device,

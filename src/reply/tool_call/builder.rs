@@ -63,8 +63,8 @@ impl<'a> Builder<'a> {
         self.reading.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// Whether the name of a declared tool stands at `at`, up to one of some letters or the end. Looks no further than the
-    /// names are long.
+    /// Whether the name of a declared tool stands at `at`, up to one of some letters or the end. Looks no further than
+    /// the names are long.
     pub(super) fn names_tool(&self, at: usize, ends: &[char]) -> bool {
         let is_named = |name: &str| {
             let rest = self.raw[at..].strip_prefix(name);
