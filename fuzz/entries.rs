@@ -11,7 +11,7 @@ use lifelong::reply::tool_call::{self, Reading, Status, Tool};
 use lifelong::reply::{answer, fence, json, think};
 use lifelong_models::Checkpoint;
 use lifelong_models::file::ModelFile;
-use lifelong_models::safetensors;
+use lifelong_models::{safetensors, torch_file};
 
 const TEXT: &str = "Hello, w\u{f6}rld 123 <|end|>\n\t\u{1f600}";
 
@@ -45,6 +45,18 @@ pub fn safetensors(bytes: &[u8]) {
     let file = ModelFile::from_bytes(Path::new("hostile.safetensors"), bytes.to_vec());
     if let Ok(header) = safetensors::Header::read(&file) {
         let _ = format!("{header:?}");
+    }
+}
+
+/// A file of `torch.save`: the zip and the pickle in it.
+pub fn torch(bytes: &[u8]) {
+    let file = ModelFile::from_bytes(Path::new("hostile.bin"), bytes.to_vec());
+    let Ok(header) = torch_file::Header::read(&file) else { return };
+    for info in header.tensors.values() {
+        assert!(info.range.start <= info.range.end && info.range.end <= bytes.len(), "a tensor lies in its file");
+        let elements = info.shape.iter().fold(1, |elements: usize, extent| elements.saturating_mul(*extent));
+        let bits = elements.saturating_mul(info.kind.bits);
+        assert_eq!(bits, info.range.len() * 8, "a tensor is as large as its shape says");
     }
 }
 

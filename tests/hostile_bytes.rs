@@ -136,6 +136,14 @@ fn gguf_files() {
 }
 
 #[test]
+fn torch_files() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/golden/bge-m3");
+    let corpus = ["sparse_linear.pt", "colbert_linear.pt"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    let words = ["PK\x03\x04", "PK\x01\x02", "ctorch\nHalfStorage\n", "data.pkl", "(", "t", "R", "Q", "u", "b", "."];
+    drive("torch", entries::torch, &corpus, &words, 20_000);
+}
+
+#[test]
 fn safetensors_files() {
     let file = |header: &str, data: usize| {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
@@ -324,12 +332,16 @@ fn long_replies_take_linear_time() {
         "\"",
         "<tool_call>[\"</tool_call>",
         "<tool_call>{\"a\":[1,1,1,1,1,1,1,1]</tool_call>",
+        "<function=",
     ];
+    let tools = [lifelong::reply::tool_call::Tool { name: "f".into(), ..Default::default() }];
+    let reading = lifelong::reply::tool_call::Reading { tools: &tools, ..Default::default() };
     for part in parts {
         let reply = part.repeat(2_000_000 / part.len());
         let begun = Instant::now();
         for dialect in lifelong::reply::tool_call::DIALECTS {
             dialect.read(&reply, &lifelong::reply::tool_call::Reading::default());
+            dialect.read(&reply, &reading);
         }
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(20), "`{part}` repeated takes {took:?}");

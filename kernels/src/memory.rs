@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const ALIGNMENT: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
-/// Memory that weights share. Twice this is more than the allocator would ever take from its own heap, so that it comes
-/// zeroed from the system.
+/// Memory that weights share. With a border in front it is more than glibc's allocator ever takes from its own heap
+/// (32 MiB), so that it comes zeroed from the system.
 const SHARED: usize = 32 << 20;
 /// Larger weights get memory of their own, and so do smaller ones: a huge page for little is slow to clear.
 const LARGEST_SHARER: usize = SHARED / 4;

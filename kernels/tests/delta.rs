@@ -234,3 +234,37 @@ fn wrong_shapes_of_states_are_named() {
         assert!(message.contains(word), "{message}");
     }
 }
+
+/// Segments are tasks of their own: what one writes no other may touch.
+#[test]
+fn segments_that_meet_in_a_written_block_are_refused() {
+    let device = Device::cpu(2);
+    let case = Case::new(SHAPES[0], 4, 650);
+    let inputs = DeltaInputs { mixed: &case.mixed, decay: &case.decay, strength: &case.strength };
+    let run = |segments: &[Segment], tables: &[u32]| {
+        let mut out = vec![0.0; 4 * case.shape.value_heads * case.shape.value_dim];
+        let mut convolved = vec![0.0; case.mixed.len()];
+        let mut cache = case.cache(&device, 4);
+        let weights = case.weights();
+        delta::gated_delta(
+            &device,
+            &mut out,
+            &mut convolved,
+            inputs,
+            weights,
+            &mut cache,
+            0,
+            segments,
+            tables,
+            case.shape,
+        )
+    };
+    let refused = |segments: &[Segment], tables: &[u32]| run(segments, tables).unwrap_err().to_string();
+    let whole = BLOCK_TOKENS;
+    let both_write = refused(&[segment(0, 2, 0, 0..1), segment(2, 2, 0, 1..2)], &[3, 3]);
+    assert!(both_write.contains("segment 0 writes block 3, which segment 1"), "{both_write}");
+    let starts_from = refused(&[segment(0, 2, whole, 0..2), segment(2, 2, whole - 1, 2..4)], &[3, 1, 3, 2]);
+    assert!(starts_from.contains("segment 1 writes block 3, which segment 0"), "{starts_from}");
+    // From one whole block into blocks of their own.
+    run(&[segment(0, 2, whole, 0..2), segment(2, 2, whole, 2..4)], &[3, 1, 3, 2]).unwrap();
+}

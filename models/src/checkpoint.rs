@@ -290,7 +290,7 @@ impl Checkpoint {
     }
 
     /// Lets every projection of a model built from this checkpoint be quantised at load. Token vectors, the output
-    /// projection and whatever is no projection stay as they are stored, and so does a projection whose input is not a
+    /// projection, routers of experts and whatever is no projection stay as they are stored, and so does a projection whose input is not a
     /// whole number of the format's blocks: one of 256 values then becomes Q8_0, and the model's notes say so.
     ///
     /// # Errors

@@ -162,13 +162,13 @@ impl<'a> Weights<'a> {
         floats(self.checkpoint, &view)
     }
 
-    /// Two weights of `n` outputs whose rows take turns in one tensor, `turn` rows at a time.
+    /// Two projections of `n` outputs whose rows take turns in one tensor, `turn` rows at a time.
     pub fn in_turns(&mut self, name: &str, n: usize, turn: usize, k: usize) -> Result<[Matrix; 2]> {
         let view = self.take(name, &[2 * n, k])?;
         let turn_bytes = view.bytes.len() / (2 * n) * turn;
-        let every_second = |first: usize| -> Result<Matrix> {
+        let mut every_second = |first: usize| -> Result<Matrix> {
             let bytes: Vec<u8> = view.bytes.chunks(turn_bytes).skip(first).step_by(2).flatten().copied().collect();
-            Ok(Matrix::from_bytes(view.format, n, k, &bytes)?)
+            self.packed(name, view.format, &bytes, n, k)
         };
         Ok([every_second(0)?, every_second(1)?])
     }

@@ -144,6 +144,12 @@ fn projections_are_quantised_at_load() {
     let mixture = load_decoder(&mixture, &device).unwrap();
     let about = |note: &&String| note.contains("layers.1.mlp.experts.down_proj");
     assert_eq!(mixture.notes().iter().filter(about).count(), 1, "{:?}", mixture.notes());
+    // Routers are none; a query and its gate, whose rows take turns in one tensor, are.
+    assert!(!mixture.notes().iter().any(|note| note.contains("mlp.gate.weight")), "{:?}", mixture.notes());
+    let gated = Checkpoint::open(&golden("qwen3_5-dense")).unwrap().quantized(Format::Q8_0).unwrap();
+    let gated = load_decoder(&gated, &device).unwrap();
+    let about = |note: &&String| note.contains("self_attn.q_proj.weight");
+    assert!(gated.notes().iter().filter(about).count() > 0, "{:?}", gated.notes());
     let gguf = Checkpoint::open(&golden("llama-gguf-f16")).unwrap();
     assert!(gguf.quantized(Format::Q8_0).unwrap_err().to_string().contains("GGUF"));
     let other = Checkpoint::open(&golden("llama-untied")).unwrap();

@@ -40,8 +40,7 @@ impl States<'_> {
     /// Fills `out` with a part of the state before a segment's first token.
     fn read(&self, out: &mut [f32], segment: &Segment, table: &[u32], part: Range<usize>) {
         match segment.context_len.checked_sub(1) {
-            // SAFETY: this part of states is written by the caller's task alone, and by nobody while it is whole and
-            // others start from it too.
+            // SAFETY: `ops` has checked that no other segment writes this block; this part of it is the caller's task's.
             Some(last) => {
                 out.copy_from_slice(unsafe { self.values.read(self.range(table[last / BLOCK_TOKENS], &part)) })
             }
@@ -53,7 +52,8 @@ impl States<'_> {
     fn write(&self, state: &[f32], segment: &Segment, table: &[u32], position: usize, part: Range<usize>) {
         let is_whole = (position + 1).is_multiple_of(BLOCK_TOKENS);
         if is_whole || position + 1 == segment.total_len() {
-            // SAFETY: the block is written by this segment alone, and this part of it by the caller's task alone.
+            // SAFETY: `ops` has checked that this segment alone writes the block and that no other starts from it; this
+            // part of it is the caller's task's.
             let out = unsafe { self.values.take(self.range(table[position / BLOCK_TOKENS], &part)) };
             out.copy_from_slice(state);
         }

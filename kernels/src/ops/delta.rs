@@ -4,7 +4,7 @@ use super::kv::check_segments;
 use crate::cpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
-use crate::kv::{KvCache, Segment};
+use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
 
 /// Lanes that the values of a head are filled up to in a state.
 const LANES: usize = 16;
@@ -91,7 +91,8 @@ pub struct DeltaInputs<'a> {
 /// `out` `[T, VH, VD]` · `convolved` `[T, C]`, working memory · `layer` counts layers with states
 ///
 /// # Errors
-/// A wrong length; a cache whose states have another size; segments or tables out of range.
+/// A wrong length; a cache whose states have another size; segments or tables out of range; a block that a segment
+/// writes and another one writes or starts from.
 #[allow(clippy::too_many_arguments)]
 pub fn gated_delta(
     device: &Device,
@@ -130,6 +131,7 @@ pub fn gated_delta(
     check_length(op, "decay_rate", weights.decay_rate.len(), &[heads])?;
     check_length(op, "decay_bias", weights.decay_bias.len(), &[heads])?;
     check_segments(op, &geometry, 0, tokens, segments, tables)?;
+    check_written_blocks(op, segments, tables)?;
     match device.backend() {
         Backend::Cpu(cpu) => {
             cpu::delta::gated_delta(cpu, out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
@@ -137,4 +139,34 @@ pub fn gated_delta(
         Backend::Cuda(cuda) => return cuda.refuse(op),
     }
     Ok(())
+}
+
+/// Segments are computed side by side, so no two may meet in a block that one of them writes.
+fn check_written_blocks(op: &'static str, segments: &[Segment], tables: &[u32]) -> Result<()> {
+    let block = |segment: &Segment, position: usize| tables[segment.table.start + position / BLOCK_TOKENS];
+    let busy = || segments.iter().enumerate().filter(|(_, segment)| segment.query_len > 0);
+    let mut written: Vec<(u32, usize)> = busy()
+        .flat_map(|(index, segment)| {
+            let own = segment.context_len / BLOCK_TOKENS..segment.total_len().div_ceil(BLOCK_TOKENS);
+            own.map(move |place| (block(segment, place * BLOCK_TOKENS), index))
+        })
+        .collect();
+    written.sort_unstable();
+    written.dedup();
+    let by_two = written.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[0].0, pair[0].1, pair[1].1));
+    let started_from = || {
+        busy().filter(|(_, segment)| segment.context_len > 0).find_map(|(index, segment)| {
+            let from = block(segment, segment.context_len - 1);
+            let place = written.partition_point(|(block, _)| *block < from);
+            let (_, writer) = written.get(place).filter(|(block, writer)| *block == from && *writer != index)?;
+            Some((from, *writer, index))
+        })
+    };
+    match by_two.or_else(started_from) {
+        Some((block, writer, other)) => {
+            let problem = format!("segment {writer} writes block {block}, which segment {other} writes or starts from");
+            Err(Error::Shape { op, problem })
+        }
+        None => Ok(()),
+    }
 }

@@ -73,7 +73,8 @@ impl Experts {
             None => None,
         };
         Ok(Experts {
-            router: Linear::load(weights, &router, mixture.experts, hidden, Bias::from(mixture.biases))?,
+            // A logit decides over whole experts, and the router is a small part of the weights.
+            router: Linear::load_as_stored(weights, &router, mixture.experts, hidden, Bias::from(mixture.biases))?,
             experts: expert_weights::load(weights, names, layer, hidden, mixture)?,
             shared,
             mixture: mixture.clone(),

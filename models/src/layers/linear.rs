@@ -32,6 +32,17 @@ impl Linear {
     /// Takes `{name}.weight` `[n, k]`, and `{name}.bias` `[n]`.
     pub fn load(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
         let weight = weights.projection(&format!("{name}.weight"), n, k)?;
+        Self::with_bias(weights, name, weight, bias)
+    }
+
+    /// As [`Linear::load`], never quantised.
+    pub fn load_as_stored(weights: &mut Weights, name: &str, n: usize, k: usize, bias: Bias) -> Result<Self> {
+        let weight = weights.matrix(&format!("{name}.weight"), n, k)?;
+        Self::with_bias(weights, name, weight, bias)
+    }
+
+    fn with_bias(weights: &mut Weights, name: &str, weight: Matrix, bias: Bias) -> Result<Self> {
+        let n = weight.rows();
         let bias = match bias {
             Bias::Present => Some(weights.vector(&format!("{name}.bias"), n)?),
             Bias::Absent => None,

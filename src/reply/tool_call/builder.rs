@@ -63,6 +63,16 @@ impl<'a> Builder<'a> {
         self.reading.tools.iter().find(|tool| tool.name == name)
     }
 
+    /// Whether the name of a declared tool stands at `at`, up to one of some letters or the end. Looks no further than
+    /// the names are long.
+    pub(super) fn names_tool(&self, at: usize, ends: &[char]) -> bool {
+        let is_named = |name: &str| {
+            let rest = self.raw[at..].strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(ends))
+        };
+        self.reading.tools.iter().any(|tool| is_named(&tool.name))
+    }
+
     /// Whether a tool of that name may be called; `true` when the tools are not known.
     pub(super) fn may_call(&self, name: &str) -> bool {
         !self.declares_tools() || self.tool(name).is_some()

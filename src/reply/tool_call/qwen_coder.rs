@@ -54,8 +54,7 @@ impl Dialect for QwenCoder {
 
 /// A function whose block was never opened is a call when it names a declared tool; else it is text.
 fn is_open(builder: &Builder<'_>, start: usize, inside: usize) -> bool {
-    let name = builder.raw[inside..].split(['>', '\n']).next().unwrap_or_default();
-    builder.raw[start..].starts_with(hermes::OPEN) || builder.tool(name).is_some()
+    builder.raw[start..].starts_with(hermes::OPEN) || builder.names_tool(inside, &['>', '\n'])
 }
 
 fn read(builder: &mut Builder<'_>, start: usize, inside: usize) -> usize {
