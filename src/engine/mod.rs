@@ -32,3 +32,4 @@ mod serve;
 mod softmax;
 mod step;
 mod stop;
+mod submission;
