@@ -4,6 +4,7 @@ mod bench;
 mod embed;
 mod engine_args;
 mod generate;
+mod growth;
 mod list;
 mod models;
 mod report;
