@@ -64,6 +64,73 @@ fn what_the_context_does_not_hold_is_a_note() {
     assert_eq!(names, ["prefill-512"]);
 }
 
+/// Three curves of real times, of which the demonstrations are the tree's tokens and not the requests', and their figure.
+#[test]
+fn growth_is_measured_and_drawn() {
+    let home = tempfile::tempdir().unwrap();
+    let model = Written::new(Shape { context: 1024, ..TINY }, Storage::F32, 1);
+    let figures = home.path().join("figures");
+    let arguments =
+        ["--growth", "--quick", "--json", "--threads", "1", "--model", model.path().to_str().unwrap(), "--out"];
+    let output = bench(home.path(), &[&arguments[..], &[figures.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let curves = found["curves"].as_array().unwrap();
+    let places = |curve: &Value, field: &str| -> Vec<f64> {
+        curve["points"].as_array().unwrap().iter().map(|point| point[field].as_f64().unwrap()).collect()
+    };
+    let names: Vec<&str> = curves.iter().map(|curve| curve["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["prompt", "batch", "demonstrations"]);
+    // 1024 tokens leave no room for a new one.
+    assert_eq!(places(&curves[0], "x"), [128.0, 512.0]);
+    assert_eq!(places(&curves[1], "x"), [1.0, 4.0, 16.0]);
+    assert_eq!(places(&curves[2], "x"), [1.0, 2.0, 3.0]);
+    for curve in curves {
+        assert!(places(curve, "law").iter().all(|seconds| *seconds > 0.0), "{curve}");
+        for point in curve["points"].as_array().unwrap() {
+            let seconds = point["seconds"].as_array().unwrap();
+            assert!(!seconds.is_empty() && seconds.iter().all(|seconds| seconds.as_f64().unwrap() > 0.0), "{curve}");
+        }
+    }
+    assert_eq!(places(&curves[0], "new_prompt_tokens"), [128.0, 512.0]);
+    assert_eq!(places(&curves[1], "new_prompt_tokens"), [1.0, 4.0, 16.0]);
+    // 20 prompts of 550 tokens behind each demonstration. The tree holds 400 + 4 x 150 of them, and whole blocks are shared:
+    // the four other seeds of a target compute the 6 tokens of its last block.
+    assert_eq!(places(&curves[2], "prompt_tokens"), [11_000.0, 22_000.0, 33_000.0]);
+    for (demonstrations, computed) in places(&curves[2], "new_prompt_tokens").iter().enumerate() {
+        let tree = (demonstrations + 1) as f64 * f64::from(400 + 4 * 150);
+        assert!((tree..1.25 * tree).contains(computed), "{computed} computed of a tree of {tree}");
+    }
+
+    let text = std::fs::read_to_string(figures.join("growth.svg")).unwrap();
+    let lines = svg_texts(&text);
+    let count = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
+    assert_eq!([count("time against"), count("measured"), count("seconds"), count(" ms")], [3; 4], "{lines:?}");
+}
+
+/// What a figure says in words, after a check that its elements are nested as XML asks.
+fn svg_texts(svg: &str) -> Vec<String> {
+    let (mut open, mut texts): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
+    for part in svg.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').unwrap_or_else(|| panic!("`<{part}` is not closed"));
+        assert_eq!(tag.matches('"').count() % 2, 0, "an attribute is not closed: {tag}");
+        let name = tag.split_whitespace().next().unwrap();
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') {
+            open.push(name);
+            if name == "text" {
+                texts.push(text.trim().to_string());
+            }
+        }
+        assert!(!open.is_empty() || tag.starts_with('/') && text.trim().is_empty(), "after the root: {text}");
+        assert!(open.is_empty() || open[0] == "svg");
+    }
+    assert!(open.is_empty(), "not closed: {open:?}");
+    texts
+}
+
 /// On the real encoder, from the user's model cache.
 #[test]
 fn sentences_are_measured() {

@@ -1,13 +1,15 @@
 //! A thousand prompts of 1 to 1500 tokens, through every kind of scheduling: token ids and the bits of the
 //! log-probabilities must not move.
 //!
-//! Always run: twelve configurations in which the values of batch, cache and chunk all meet in pairs. On demand, all 144:
-//! `cargo test --release --test determinism_at_scale -- --ignored`.
+//! Always run: twelve configurations in which the values of batch, cache and chunk all meet in pairs. On demand, all 144,
+//! and twelve on real weights: `cargo test --release --test determinism_at_scale -- --ignored --nocapture`.
 
+#[path = "support/mod.rs"]
+mod models;
 #[path = "support/engine.rs"]
 mod support;
 
-use lifelong::engine::model::LoadedModel;
+use lifelong::engine::model::{LoadedModel, load};
 use lifelong::engine::request::Request;
 use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::seed::{Seed, Stream};
@@ -54,22 +56,25 @@ struct World {
 impl World {
     fn new() -> World {
         let written = Written::new(SHAPE, Storage::F32, 21);
-        let models = [1, 2].map(|threads| written.load(&Device::cpu(threads)));
+        World::of([1, 2].map(|threads| written.load(&Device::cpu(threads))), PROMPTS)
+    }
+
+    fn of(models: [LoadedModel; 2], prompts: usize) -> World {
         let mut stream = Seed(22).stream();
         let prefixes: Vec<Vec<u32>> = (0..10).map(|_| random_tokens(&mut stream, 300)).collect();
-        let requests: Vec<Request> = (0..PROMPTS as u64).map(|seed| request(&mut stream, &prefixes, seed)).collect();
-        let strangers = (0..PROMPTS as u64 / 4).map(|seed| request(&mut stream, &prefixes, 5000 + seed)).collect();
+        let requests: Vec<Request> = (0..prompts as u64).map(|seed| request(&mut stream, &prefixes, seed)).collect();
+        let strangers = (0..prompts as u64 / 4).map(|seed| request(&mut stream, &prefixes, 5000 + seed)).collect();
         let mut world = World { models, requests, strangers, expected: Vec::new() };
         let alone = Scheduling { max_batch: 1, threads: 1, cache: Cache::Off, prefill_chunk: 512, strangers: false };
         world.expected = world.run(alone);
         world
     }
 
-    /// The outcomes of the thousand.
+    /// The outcomes of all requests.
     fn run(&self, scheduling: Scheduling) -> Vec<Outcome> {
         let model = &self.models[scheduling.threads - 1];
         let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
-        let blocks: u64 = if scheduling.cache == Cache::EvictedAndBack { 200 } else { 40_000 };
+        let blocks = if scheduling.cache == Cache::EvictedAndBack { 200 } else { 40 * self.requests.len() as u64 };
         let options = EngineOptions {
             max_batch: scheduling.max_batch,
             prefill_chunk: scheduling.prefill_chunk,
@@ -114,7 +119,11 @@ impl World {
     fn check(&self, scheduling: Scheduling) {
         let found = self.run(scheduling);
         let differ = found.iter().zip(&self.expected).filter(|(found, expected)| found != expected).count();
-        assert!(differ == 0 && found.len() == PROMPTS, "{differ} of {} differ under {scheduling:?}", found.len());
+        assert!(
+            differ == 0 && found.len() == self.requests.len(),
+            "{differ} of {} differ under {scheduling:?}",
+            found.len()
+        );
     }
 }
 
@@ -160,5 +169,30 @@ fn all_settings_meet() {
             }
         }
         println!("batch {max_batch}: 36 configurations, no difference");
+    }
+}
+
+/// Where the arithmetic is that of quantised weights and of rows of 576. Sixty prompts, since each configuration computes all
+/// of them: `cargo test --release --test determinism_at_scale -- --ignored --nocapture real_weights`, about ten minutes on two
+/// cores.
+#[test]
+#[ignore = "real weights take minutes"]
+fn real_weights_meet_the_corners() {
+    let Some(files) = models::model_files("smollm2-135m-instruct") else { return };
+    let world = World::of([1, 2].map(|threads| load(&files, &Device::cpu(threads)).unwrap()), 60);
+    for max_batch in [1, 32] {
+        for cache in CACHES {
+            for prefill_chunk in [16, 512] {
+                // The threads and strangers of both halves, so that each meets each batch, cache and chunk.
+                let is_odd = (max_batch == 32) ^ (prefill_chunk == 512);
+                let (threads, strangers) = if is_odd { (1, true) } else { (2, false) };
+                let started = std::time::Instant::now();
+                world.check(Scheduling { max_batch, threads, cache, prefill_chunk, strangers });
+                let seconds = started.elapsed().as_secs_f64();
+                println!(
+                    "batch {max_batch}, {cache:?}, chunk {prefill_chunk}, {threads} threads: no difference, {seconds:.0} s"
+                );
+            }
+        }
     }
 }

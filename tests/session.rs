@@ -291,6 +291,20 @@ fn dropped_engine_ends_what_waits() {
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
 }
 
+/// Of a plan much longer than the batch most requests are not even queued: they are cancelled with the rest.
+#[test]
+fn cancelled_plan_leaves_nothing_to_do() {
+    let engine = start(&model(), EngineOptions { max_batch: 1, ..EngineOptions::default() });
+    let session = engine.session();
+    let requests: Vec<Request> = (0..100).map(|seed| probe(prompt(seed, 20), 0.8, 20, seed)).collect();
+    let mut completions = session.complete_all(requests);
+    completions.next().unwrap().1.unwrap();
+    drop(completions);
+    session.complete(probe(prompt(1, 5), 0.0, 1, 0)).unwrap();
+    let stats = engine.stats();
+    assert!(stats.finished_requests < 101 && stats.waiting == 0, "{stats:?}");
+}
+
 #[test]
 fn model_without_a_chat_template_says_so_and_takes_plain_prompts() {
     let engine = start(&model(), EngineOptions::default());

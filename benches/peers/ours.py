@@ -10,7 +10,9 @@ class Failed(Exception):
 
 class Ours:
     def __init__(self, program, model, threads, scale):
-        self.command = [str(program), "bench", "--model", str(model), "--json", "--runs", "1", "--threads", str(threads)]
+        """Without `model` the program's own default: its encoder is always the same."""
+        self.command = [str(program), "bench", "--json", "--runs", "1", "--threads", str(threads)]
+        self.command += ["--model", str(model)] if model else []
         self.command += ["--quick"] if scale.is_quick else []
         self.device = None
 

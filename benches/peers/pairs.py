@@ -12,6 +12,7 @@ FEWER_PAIRS = 2
 
 @dataclass
 class Result:
+    model: str
     workload: str
     peer: str
     unit: str
@@ -25,7 +26,7 @@ class Result:
     def row(self):
         ratios = self.ratios()
         cells = [
-            self.workload, self.peer, self.unit, f"{statistics.median(self.ours):.1f}",
+            self.model, self.workload, self.peer, self.unit, f"{statistics.median(self.ours):.1f}",
             f"{statistics.median(self.theirs):.1f}",
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})", str(len(ratios)), self.note,
         ]
@@ -40,15 +41,15 @@ class Result:
 
 
 HEADER = (
-    "| workload | peer | unit | lifelong | peer | lifelong / peer (min..max) | pairs | note |\n"
-    "|---|---|---|---:|---:|---:|---:|---|"
+    "| model | workload | peer | unit | lifelong | peer | lifelong / peer (min..max) | pairs | note |\n"
+    "|---|---|---|---|---:|---:|---:|---:|---|"
 )
 
 
-def race(workload, peer, ours, prepare, pairs, unit="tok/s", note=""):
+def race(model, workload, peer, ours, prepare, pairs, unit="tok/s", note=""):
     """Pairs of runs, ours first in each; the peer gets one run that does not count, as ours takes by itself."""
     competitor = prepare()
-    result = Result(workload, peer, unit, [], [], note)
+    result = Result(model, workload, peer, unit, [], [], note)
     try:
         started = time.perf_counter()
         competitor.rate()
@@ -58,7 +59,7 @@ def race(workload, peer, ours, prepare, pairs, unit="tok/s", note=""):
             result.ours.append(ours.rate(workload))
             result.theirs.append(competitor.rate())
             print(
-                f"{workload} {peer} {pair + 1}/{pairs}: {result.ours[-1]:.1f} against {result.theirs[-1]:.1f} {unit}",
+                f"{model} {workload} {peer} {pair + 1}/{pairs}: {result.ours[-1]:.1f} against {result.theirs[-1]:.1f} {unit}",
                 file=sys.stderr,
             )
     finally:

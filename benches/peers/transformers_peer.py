@@ -1,5 +1,7 @@
 """transformers in float32 on the dequantised weights of a GGUF file: plain PyTorch, the fastest of many a CPU's prefills."""
 
+import contextlib
+import importlib.util
 import sys
 import time
 from importlib.metadata import version
@@ -9,19 +11,28 @@ import torch
 
 from shapes import tokens
 
-# The loader that the golden vectors are made with.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "golden" / "smollm2"))
-from make import reference
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
 
 
 def describe():
     return f"transformers {version('transformers')}, torch {version('torch')}"
 
 
+def reference(family, path):
+    """The model by the loader that its golden vectors are made with."""
+    spec = importlib.util.spec_from_file_location(f"{family}_make", GOLDEN / family / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    # stdout is the table's.
+    with contextlib.redirect_stdout(sys.stderr):
+        spec.loader.exec_module(module)
+        loaded = module.reference(str(path))
+    return loaded[0] if isinstance(loaded, tuple) else loaded
+
+
 class Model:
-    def __init__(self, path, threads):
+    def __init__(self, family, path, threads):
         torch.set_num_threads(threads)
-        self.model, _ = reference(str(path))
+        self.model = reference(family, path)
 
 
 class Prefill:

@@ -47,6 +47,8 @@ pub fn measure_completions(model: &LoadedModel, workload: Workload, scale: &Scal
         times: Some(measured.times),
         calls: 1,
         work: measured.work,
+        prompt_tokens: measured.prompt_tokens,
+        reused_tokens: measured.reused_tokens,
     })
 }
 
@@ -57,6 +59,8 @@ struct Measured {
     seconds: Vec<f64>,
     times: Times,
     work: Work,
+    prompt_tokens: u64,
+    reused_tokens: u64,
 }
 
 impl Measured {
@@ -68,6 +72,8 @@ impl Measured {
         self.seconds.push(started.elapsed().as_secs_f64());
         let after = engine.stats();
         self.work += device.work().since(work);
+        self.prompt_tokens += after.prompt_tokens - before.prompt_tokens;
+        self.reused_tokens += after.reused_tokens - before.reused_tokens;
         self.times.forward += after.forward_seconds - before.forward_seconds;
         self.times.sample += after.sample_seconds - before.sample_seconds;
         Ok(())

@@ -48,5 +48,7 @@ pub fn measure_embeddings(embedder: &Embedder, workload: Workload, count: usize,
         times: None,
         calls: repeats,
         work: embedder.device().work().since(work),
+        prompt_tokens: 0,
+        reused_tokens: 0,
     })
 }

@@ -45,6 +45,10 @@ pub struct Measurement {
     pub times: Option<Times>,
     /// What all timed runs made the device do.
     pub work: Work,
+    /// Prompt tokens of all timed runs; 0 where no engine ran.
+    pub prompt_tokens: u64,
+    /// Those of them that a cache held.
+    pub reused_tokens: u64,
 }
 
 /// What a workload made of what the machine can do at most: 1 is all of it, over the whole wall time.
@@ -147,6 +151,8 @@ mod tests {
                 attention: Tally { operations: 45, weight_bytes: 0, nanoseconds: 1_500_000_000 },
                 ..Work::default()
             },
+            prompt_tokens: 0,
+            reused_tokens: 0,
         };
         let limits = Limits { read: 8.0, integers: 20.0, floats: 10.0 };
         assert_eq!(measurement.kernel_shares(), [3.0 / 9.0, 1.5 / 9.0]);

@@ -7,6 +7,8 @@
 
 mod completions;
 mod embeddings;
+mod growth;
+mod law;
 mod measurement;
 mod prompt;
 mod table;
@@ -14,8 +16,10 @@ mod workload;
 
 pub use completions::measure_completions;
 pub use embeddings::measure_embeddings;
+pub use growth::{Curve, GrowthScale, Point, measure_growth};
+pub use law::Law;
 pub use measurement::{LimitShares, Measurement, Times, Unit};
-pub use table::{header, limits_line, line};
+pub use table::{curve_lines, header, limits_line, line};
 pub use workload::{
     DEPTH, Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS, Workload, chosen,
 };

@@ -2,6 +2,7 @@
 
 use lifelong_kernels::limits::Limits;
 
+use super::growth::Curve;
 use super::measurement::{LimitShares, Measurement};
 
 /// What the machine can do at most.
@@ -45,4 +46,32 @@ pub fn line(measurement: &Measurement, limits: &Limits) -> String {
         "{name:<24} {median:>9.1}  {range:<21} {unit:<11}  {forward:>7} {products:>9} {attention:>9} {sample:>7} {rest:>6}  \
          {integers:>6} {floats:>6} {read:>6}"
     )
+}
+
+/// A curve for people: its name and law, then a line for each point.
+pub fn curve_lines(curve: &Curve) -> String {
+    let Curve { name, about, x, y, points, law, .. } = curve;
+    let mut text = format!(
+        "{name}: {about}\nlaw: {}, all points within {:.1}%\n{:>24} {:>34}  {:<23} {:>9} {:>15} {:>15}\n",
+        law.formula(),
+        100.0 * curve.deviation(),
+        x,
+        y,
+        "(min … max)",
+        "law",
+        "prompt tokens",
+        "of them new"
+    );
+    for point in points {
+        let range = format!("({:.5} … {:.5})", point.min(), point.max());
+        text += &format!(
+            "{:>24} {:>34.5}  {range:<23} {:>9.5} {:>15} {:>15}\n",
+            point.x,
+            point.median(),
+            law.at(point.x as f64),
+            point.prompt_tokens,
+            point.new_prompt_tokens
+        );
+    }
+    text
 }

@@ -1,5 +1,7 @@
 //! `lifelong bench`: how fast the engine is on this machine.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use lifelong_kernels::Device;
@@ -7,7 +9,7 @@ use lifelong_kernels::limits::Limits;
 use serde_json::json;
 
 use crate::bench::{
-    Kind, Measurement, Scale, WORKLOADS, Workload, chosen, header, limits_line, line, measure_completions,
+    GrowthScale, Kind, Measurement, Scale, WORKLOADS, Workload, chosen, header, limits_line, line, measure_completions,
     measure_embeddings,
 };
 use crate::config::EngineConfig;
@@ -30,6 +32,12 @@ pub struct BenchArgs {
     /// Measure the workload of this name, or those whose name contains the word
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
+    /// Measure how time grows with the prompt, the batch and the number of demonstrations, and draw it
+    #[arg(long, conflicts_with = "only")]
+    growth: bool,
+    /// The figure of --growth: an SVG file, or a folder for `growth.svg`
+    #[arg(long, value_name = "PATH", default_value = "growth.svg", requires = "growth")]
+    out: PathBuf,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -52,6 +60,11 @@ impl BenchArgs {
             None => scale,
         }
     }
+
+    fn growth_scale(&self) -> GrowthScale {
+        let scale = if self.quick { GrowthScale::QUICK } else { GrowthScale::FULL };
+        GrowthScale { runs: self.runs.map_or(scale.runs, usize::from), ..scale }
+    }
 }
 
 pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
@@ -59,6 +72,10 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let device = device(&EngineConfig { threads: args.threads, ..EngineConfig::default() })?;
     let mut models =
         Models { name: &args.model, sources: Sources::from_env()?, device, backbone: None, embedder: None };
+    if args.growth {
+        let scale = args.growth_scale();
+        return super::growth::run(&args.model, models.backbone()?, &scale, &args.out, args.json);
+    }
     let scale = args.scale();
     let asks_backbone = workloads.iter().any(|workload| !matches!(workload.kind, Kind::Embed { .. }));
     let read = if asks_backbone { models.backbone()?.decoder.geometry().weight_bytes as usize } else { SMALL_MODEL };

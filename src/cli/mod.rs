@@ -5,6 +5,7 @@ mod calibrate;
 mod embed;
 mod engine_args;
 mod generate;
+mod growth;
 mod list;
 mod models;
 mod report;

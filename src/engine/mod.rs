@@ -34,3 +34,4 @@ mod serve;
 mod softmax;
 mod step;
 mod stop;
+mod submission;

@@ -24,6 +24,9 @@ pub(crate) struct Limits {
     pub(crate) prefill_chunk: usize,
 }
 
+/// Waiting requests that a step looks at, for each row of the batch.
+const LOOK_AHEAD: usize = 4;
+
 /// A request with its place in the cache.
 #[derive(Debug)]
 pub(crate) struct Row {
@@ -91,6 +94,12 @@ impl Scheduler {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Whether requests should be queued, if there are any, so that what a step looks at does not depend on how many
+    /// more there are: it admits a batch at most, and looks no further than [`LOOK_AHEAD`] batches.
+    pub(crate) fn wants_requests(&self) -> bool {
+        self.waiting.len() < self.limits.max_batch.saturating_mul(2 * LOOK_AHEAD)
     }
 
     /// Queues a request behind those already waiting. Call only with at least one token, and with a request whose
@@ -180,7 +189,7 @@ impl Scheduler {
     /// find; `None` when there is none or it would not fit.
     fn next_to_admit(&self, start: usize) -> Option<(usize, Vec<BlockId>)> {
         // Requests far back in the queue are left alone, so that a step costs the same in front of five thousand.
-        let window = self.limits.max_batch.saturating_mul(4);
+        let window = self.limits.max_batch.saturating_mul(LOOK_AHEAD);
         for (index, row) in self.waiting.iter().enumerate().take(window).skip(start) {
             let path = self.cache.find(&row.tokens);
             if !self.waits_for_block(row, &path) {

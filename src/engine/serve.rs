@@ -8,20 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use super::error::Error;
-use super::generation::Generation;
 use super::scheduler::RequestId;
-use super::step::{Core, Reply};
-
-/// A checked request on its way to the engine thread.
-pub(crate) struct Submission {
-    pub(crate) id: RequestId,
-    pub(crate) tokens: Vec<u32>,
-    pub(crate) generation: Generation,
-    pub(crate) reply: Reply,
-}
+use super::step::Core;
+use super::submission::Submissions;
 
 pub(crate) enum Message {
-    Submit(Vec<Submission>),
+    Submit(Submissions),
     Cancel(Range<RequestId>),
     Stop,
 }
@@ -94,11 +86,7 @@ fn gather(core: &mut Core, inbox: &Receiver<Message>) -> Going {
 
 fn take(core: &mut Core, message: Message) -> Going {
     match message {
-        Message::Submit(submissions) => {
-            for Submission { id, tokens, generation, reply } in submissions {
-                core.submit(id, tokens, generation, reply);
-            }
-        }
+        Message::Submit(submissions) => core.submit(submissions),
         Message::Cancel(ids) => core.cancel(ids),
         Message::Stop => return Going::Stop,
     }

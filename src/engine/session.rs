@@ -3,6 +3,7 @@
 //! Threads, not async: one thread owns the device and any number of threads block on sessions. They share batches
 //! because they wait at once.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -22,9 +23,10 @@ use super::planner;
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
 use super::scheduler::{Limits, Scheduler};
-use super::serve::{Message, Submission, serve};
+use super::serve::{Message, serve};
 use super::stats::Stats;
 use super::step::{Buffers, Core, Event, Reply};
+use super::submission::{Submission, Submissions};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
 use crate::reply::tool_call::{self, Reading, Tool, opens_thought};
@@ -164,8 +166,8 @@ impl Session {
     ///
     /// The set is ordered by shared prefix before it is queued. Dropping the iterator cancels what has not ended.
     pub fn complete_all(&self, requests: Vec<Request>) -> Completions {
-        let indexed = planner::by_shared_prefix(&requests);
-        self.submit(&requests, &indexed, false)
+        let order = planner::by_shared_prefix(&requests);
+        self.submit(requests, order, false)
     }
 
     /// One completion, in pieces as they are generated. Dropping the iterator cancels it.
@@ -174,7 +176,7 @@ impl Session {
     /// When the request is invalid or can never fit.
     pub fn stream(&self, request: Request) -> Result<Pieces> {
         self.check(&request)?;
-        Ok(Pieces { events: self.submit(&[request], &[0], true) })
+        Ok(Pieces { events: self.submit(vec![request], vec![0], true) })
     }
 
     pub fn tokenizer(&self) -> &Tokenizer {
@@ -227,30 +229,42 @@ impl Session {
         self.shared.stats.lock().map(|stats| *stats).unwrap_or_default()
     }
 
-    /// Queues requests in this order; invalid ones are answered at once.
-    fn submit(&self, requests: &[Request], order: &[usize], streams: bool) -> Completions {
-        let count = requests.len() as u64;
-        let first = self.shared.next_id.fetch_add(count, Ordering::Relaxed);
+    /// Hands requests over in this order; invalid ones are answered at once.
+    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Completions {
+        let count = requests.len();
+        let first = self.shared.next_id.fetch_add(count as u64, Ordering::Relaxed);
+        let ids = first..first + count as u64;
         let (sender, events) = channel();
-        let mut submissions = Vec::with_capacity(order.len());
-        for &index in order {
-            let (request, reply) = (&requests[index], Reply { index, sender: sender.clone(), streams });
-            match self.check(request) {
-                Err(error) => reply.send(Event::End(Err(error))),
-                Ok(constraint) => match request.completed_at_once() {
-                    Some(completion) => reply.send(Event::End(Ok(completion))),
-                    None => submissions.push(Submission {
-                        id: first + index as u64,
-                        tokens: request.tokens.clone(),
-                        generation: Generation::new(request, self.shared.model.text_stream(), constraint),
-                        reply,
-                    }),
-                },
+        let mut constraints = BTreeMap::new();
+        order.retain(|&index| {
+            let request = &requests[index];
+            let answered = match (self.check(request), request.completed_at_once()) {
+                (Err(error), _) => Some(Err(error)),
+                (Ok(_), Some(completion)) => Some(Ok(completion)),
+                (Ok(constraint), None) => {
+                    constraints.extend(constraint.map(|constraint| (index, constraint)));
+                    None
+                }
+            };
+            let is_open = answered.is_none();
+            if let Some(outcome) = answered {
+                Reply { index, sender: sender.clone(), streams }.send(Event::End(outcome));
             }
-        }
-        // When the engine has stopped, the submissions are dropped with their senders, and the iterator says so.
-        let _ = self.outbox.send(Message::Submit(submissions));
-        Completions { session: self.clone(), ids: first..first + count, events, has_ended: vec![false; order.len()] }
+            is_open
+        });
+        let shared = Arc::clone(&self.shared);
+        let ready = order.into_iter().map(move |index| {
+            let request = &mut requests[index];
+            Submission {
+                id: first + index as u64,
+                generation: Generation::new(request, shared.model.text_stream(), constraints.remove(&index)),
+                tokens: std::mem::take(&mut request.tokens),
+                reply: Reply { index, sender: sender.clone(), streams },
+            }
+        });
+        // When the engine has stopped, the submissions are dropped with their sender, and the iterator says so.
+        let _ = self.outbox.send(Message::Submit(Submissions { ids: ids.clone(), ready: Box::new(ready) }));
+        Completions { session: self.clone(), ids, events, has_ended: vec![false; count], open: count }
     }
 
     /// Checks a request, and compiles its grammar.
@@ -294,14 +308,26 @@ pub struct Completions {
     ids: Range<u64>,
     events: Receiver<(usize, Event)>,
     has_ended: Vec<bool>,
+    /// Requests that have not ended.
+    open: usize,
 }
 
 impl Completions {
     /// The next event; once the engine has stopped, an error for each request that has not ended.
     fn next_event(&mut self) -> Option<(usize, Event)> {
-        let waiting = self.has_ended.iter().position(|has_ended| !has_ended)?;
-        let (index, event) = self.events.recv().unwrap_or_else(|_| (waiting, Event::End(Err(self.session.stopped()))));
-        self.has_ended[index] |= matches!(event, Event::End(_));
+        if self.open == 0 {
+            return None;
+        }
+        let (index, event) = match self.events.recv() {
+            Ok(event) => event,
+            Err(_) => {
+                (self.has_ended.iter().position(|has_ended| !has_ended)?, Event::End(Err(self.session.stopped())))
+            }
+        };
+        if matches!(event, Event::End(_)) {
+            self.has_ended[index] = true;
+            self.open -= 1;
+        }
         Some((index, event))
     }
 }
@@ -320,7 +346,7 @@ impl Iterator for Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        if self.has_ended.iter().any(|has_ended| !has_ended) {
+        if self.open > 0 {
             // Fails only when the engine has stopped, and then there is nothing to cancel.
             let _ = self.session.outbox.send(Message::Cancel(self.ids.clone()));
         }

@@ -1,6 +1,6 @@
 //! The engine's loop body: schedule → pack → forward → sample → commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use super::request::Completion;
 use super::sampler::{Draw, NonFinite, RowSampling, Sampler};
 use super::scheduler::{RequestId, Scheduler, Span};
 use super::stats::Stats;
+use super::submission::{Submission, Submissions};
 
 /// What comes back for one request.
 pub(crate) enum Event {
@@ -64,28 +65,49 @@ pub(crate) struct Buffers {
     /// `[rows that reach their last token, vocabulary]`
     logits: Vec<f32>,
     open: BTreeMap<RequestId, Open>,
+    /// Requests that are not queued yet, first call first; no entry is empty.
+    submitted: VecDeque<Submissions>,
     counted: Stats,
 }
 
 impl Core {
     pub(crate) fn is_idle(&self) -> bool {
-        self.scheduler.is_idle()
+        self.scheduler.is_idle() && self.buffers.submitted.is_empty()
     }
 
-    /// Queues a request that has been checked against the model's and the cache's limits.
-    pub(crate) fn submit(&mut self, id: RequestId, tokens: Vec<u32>, generation: Generation, reply: Reply) {
-        self.scheduler.submit(id, tokens);
-        self.buffers.open.insert(id, Open { generation, reply });
+    /// Takes in requests that have been checked against the model's and the cache's limits.
+    pub(crate) fn submit(&mut self, submissions: Submissions) {
+        if submissions.ready.len() > 0 {
+            self.buffers.submitted.push_back(submissions);
+        }
+    }
+
+    /// Queues as many requests as the scheduler looks at.
+    fn fill_queue(&mut self) {
+        let Buffers { submitted, open, .. } = &mut self.buffers;
+        while self.scheduler.wants_requests()
+            && let Some(first) = submitted.front_mut()
+        {
+            if let Some(Submission { id, tokens, generation, reply }) = first.ready.next() {
+                self.scheduler.submit(id, tokens);
+                open.insert(id, Open { generation, reply });
+            }
+            if first.ready.len() == 0 {
+                submitted.pop_front();
+            }
+        }
     }
 
     /// Forgets requests nobody waits for.
     pub(crate) fn cancel(&mut self, ids: std::ops::Range<RequestId>) {
         self.scheduler.cancel(|id| ids.contains(&id));
+        self.buffers.submitted.retain(|submissions| submissions.ids != ids);
         self.buffers.open.retain(|id, _| !ids.contains(id));
     }
 
-    /// Ends every request with this error.
+    /// Ends every request with this error; those not queued yet by hanging up.
     pub(crate) fn fail_all(&mut self, error: &Error) {
+        self.buffers.submitted.clear();
         for open in std::mem::take(&mut self.buffers.open).into_values() {
             open.reply.send(Event::End(Err(error.clone())));
         }
@@ -93,6 +115,7 @@ impl Core {
 
     /// Computes the next tokens of every row that has some.
     pub(crate) fn step(&mut self) {
+        self.fill_queue();
         let spans = self.scheduler.schedule();
         self.buffers.batch.pack(&spans, self.scheduler.rows());
         if let Err(error) = self.forward() {
@@ -186,11 +209,12 @@ impl Core {
     }
 
     fn publish_stats(&mut self) {
-        let counted = &mut self.buffers.counted;
+        let Buffers { submitted, counted, .. } = &mut self.buffers;
+        let unqueued: usize = submitted.iter().map(|submissions| submissions.ready.len()).sum();
         counted.evictions = self.scheduler.cache().evictions();
         counted.preemptions = self.scheduler.preemptions();
         counted.running = self.scheduler.rows().len();
-        counted.waiting = self.scheduler.waiting();
+        counted.waiting = self.scheduler.waiting() + unqueued;
         if let Ok(mut stats) = self.stats.lock() {
             *stats = *counted;
         }

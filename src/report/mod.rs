@@ -9,6 +9,7 @@ mod csv;
 mod data;
 mod html;
 mod matrix;
+mod panels;
 mod parquet;
 mod sequence;
 mod svg;
@@ -28,6 +29,7 @@ use crate::store::{RunReader, write_atomic};
 
 pub use data::{Completeness, ReportData, StageUsage, Timing};
 pub use matrix::{FamilyGain, ModelMatrix, Pair, ZeroShot};
+pub use panels::{Curve, Panel, PanelPoint, panels};
 pub use sequence::{Contrast, CurvePoint, Life, LifeCell, Sequences};
 pub use vectors::write_vectors;
 

@@ -1,6 +1,6 @@
 //! Line charts with bands and bar charts with whiskers as SVG text.
 //!
-//! Only this file knows plotters. Ink and grid are drawn in two fixed colours that the page's style sheet replaces to
+//! Only this file and `panels` know plotters. Ink and grid are drawn in two fixed colours that the page's style sheet replaces to
 //! fit a light or a dark screen; the series colours are legible on both.
 
 use anyhow::anyhow;
@@ -9,12 +9,12 @@ use plotters::prelude::*;
 
 use crate::metric::Interval;
 
-const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+pub(super) const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 /// plotters writes fonts about a fifth smaller than asked.
-const LABEL: i32 = 14;
-const TITLE: i32 = 15;
+pub(super) const LABEL: i32 = 14;
+pub(super) const TITLE: i32 = 15;
 
-const GRID: RGBColor = RGBColor(0xd0, 0xd7, 0xde);
+pub(super) const GRID: RGBColor = RGBColor(0xd0, 0xd7, 0xde);
 
 /// Blue, orange, green, purple; the page's legends use the same list.
 pub(super) const SERIES: [&str; 4] = ["#3b78d8", "#d9702b", "#2e9e6b", "#8b5cc7"];
@@ -182,7 +182,7 @@ fn draw_bar(
     Ok(())
 }
 
-fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
+pub(super) fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
     anyhow!("a chart could not be drawn: {error}")
 }
 

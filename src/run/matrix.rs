@@ -85,12 +85,21 @@ pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyho
     }
 }
 
-/// Attempts, grades and stores the units that the store does not hold yet. Grading runs on threads of its own while
-/// the engine goes on.
+/// Units whose prompts are in memory at once: enough that the batch, which empties at the end of a round, is full nearly
+/// always.
+const ROUND: usize = 8192;
+
+/// Attempts, grades and stores the units that the store does not hold yet, in rounds, so that a plan of any length needs
+/// the memory of one.
 ///
 /// # Errors
 /// When the engine or the store fails. A request that the engine refuses names its unit.
 pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
+    units.chunks(ROUND).try_for_each(|units| run_round(stage, units))
+}
+
+/// Grading runs on threads of its own while the engine goes on.
+fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
     let Stage { resolved, model, session, store, progress } = *stage;
     let grading = &resolved.grading;
     let mut todo: Vec<(Unit, Vec<Message>)> = Vec::new();
