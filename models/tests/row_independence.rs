@@ -14,7 +14,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
 }
 
-const MODELS: [&str; 20] = [
+const MODELS: [&str; 21] = [
     "llama-untied",
     "llama-bias-linear",
     "llama-tied-llama3",
