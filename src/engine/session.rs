@@ -29,7 +29,7 @@ use super::step::{Buffers, Core, Event, Reply};
 use super::submission::{Submission, Submissions};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
-use crate::reply::tool_call::{self, Reading, Tool, opens_thought};
+use crate::reply::tool_call::{self, Dialect, Reading, Tool, opens_thought};
 
 /// How an engine uses the machine. Only `kv_type` changes a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,11 +197,16 @@ impl Session {
         render(&model.name, &model.tokenizer, model.template.as_ref(), messages, options)
     }
 
+    /// The form in which the model calls tools and thinks, where its template shows a known one.
+    pub fn dialect(&self) -> Option<&'static dyn Dialect> {
+        self.shared.model.template.as_ref()?.dialect()
+    }
+
     /// Takes the reply to a chat apart: calls, thought and text, in the form that the model's template asks for.
     /// `prompt` are the tokens that were answered, `tools` what was on offer. `None` for a model whose form of calls is
     /// not known.
     pub fn read_reply(&self, prompt: &[u32], completion: &Completion, tools: &[Tool]) -> Option<tool_call::Reply> {
-        let dialect = self.shared.model.template.as_ref()?.dialect()?;
+        let dialect = self.dialect()?;
         let tokenizer = self.tokenizer();
         // A template opens a thought with its last few tokens, or not at all.
         const TAIL: usize = 16;

@@ -27,11 +27,10 @@ impl Similarities {
     pub fn measure(questions: &[String], embedder: &dyn Embed, seed: Seed) -> anyhow::Result<Similarities> {
         ensure!(questions.len() > 1, "similarities need at least 2 tasks, found {}", questions.len());
         let vectors = embedder.embed(questions)?;
-        let mut pairs: Vec<(usize, usize)> =
-            (0..questions.len()).flat_map(|left| (0..left).map(move |right| (left, right))).collect();
-        seed.derive("calibration", &[]).stream().shuffle(&mut pairs);
-        let pairs = pairs.iter().take(PAIRS);
-        let mut sorted: Vec<f64> = pairs.map(|(left, right)| cosine(&vectors[*left], &vectors[*right])).collect();
+        let mut sorted: Vec<f64> = random_pairs(questions.len(), seed)
+            .into_iter()
+            .map(|(left, right)| cosine(&vectors[left], &vectors[right]))
+            .collect();
         sorted.sort_by(f64::total_cmp);
         Ok(Similarities { sorted })
     }
@@ -57,6 +56,30 @@ impl Similarities {
         let mean = self.mean();
         (self.sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / self.sorted.len() as f64).sqrt()
     }
+}
+
+/// Up to [`PAIRS`] different pairs of `count` things, the greater first.
+fn random_pairs(count: usize, seed: Seed) -> Vec<(usize, usize)> {
+    let mut stream = seed.derive("calibration", &[]).stream();
+    if count * (count - 1) / 2 <= 100 * PAIRS {
+        let mut pairs: Vec<(usize, usize)> =
+            (0..count).flat_map(|left| (0..left).map(move |right| (left, right))).collect();
+        stream.shuffle(&mut pairs);
+        pairs.truncate(PAIRS);
+        return pairs;
+    }
+    // Of so many pairs few are drawn twice.
+    let mut drawn = std::collections::BTreeSet::new();
+    let mut pairs = Vec::with_capacity(PAIRS);
+    while pairs.len() < PAIRS {
+        let mut draw = || ((stream.next_f64() * count as f64) as usize).min(count - 1);
+        let (one, other) = (draw(), draw());
+        let pair = (one.max(other), one.min(other));
+        if one != other && drawn.insert(pair) {
+            pairs.push(pair);
+        }
+    }
+    pairs
 }
 
 /// A least similarity: `0.4`, or `{ percentile = 95 }` of the run's random pairs.
@@ -109,6 +132,17 @@ mod tests {
         assert!((similarities.percentile(50.0) - 0.3).abs() < 1e-12);
         assert!((similarities.mean() - 0.4).abs() < 1e-12);
         assert!((similarities.deviation() - 0.14f64.sqrt()).abs() < 1e-12);
+    }
+
+    /// All pairs of a few things, and as many of a crowd without listing its pairs.
+    #[test]
+    fn pairs_are_different_and_within_reach() {
+        for (count, expected) in [(2, 1), (10, 45), (40, PAIRS), (100_000, PAIRS)] {
+            let pairs = random_pairs(count, Seed(3));
+            assert!(pairs.iter().all(|(one, other)| other < one && *one < count), "{count}");
+            assert_eq!(pairs.iter().collect::<std::collections::BTreeSet<_>>().len(), expected, "{count}");
+            assert_eq!(pairs, random_pairs(count, Seed(3)));
+        }
     }
 
     #[test]

@@ -343,14 +343,16 @@ impl State {
         Ok(())
     }
 
-    /// Synonyms of the phrases from `first_new` on. Old pairs do not change: their vectors did not.
+    /// Synonyms of the phrases from `first_new` on: alike at all, and as much as asked. Old pairs do not change: their vectors did not.
     fn add_synonyms(&mut self, first_new: usize, least: f64) {
         let mut synonyms: BTreeMap<(usize, usize), f64> = self.synonyms.drain(..).collect();
         let is_long = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).count() > 2;
         for new in (first_new..self.phrases.len()).filter(|&new| is_long(&self.phrases[new].text)) {
             let near = ranked(self.phrases.iter().map(|phrase| phrase.vector.cosine(&self.phrases[new].vector)));
-            let near =
-                near.into_iter().filter(|(_, other)| *other != new).take_while(|(similarity, _)| *similarity >= least);
+            let near = near
+                .into_iter()
+                .filter(|(_, other)| *other != new)
+                .take_while(|(similarity, _)| *similarity >= least && *similarity > 0.0);
             for (similarity, other) in near.take(NEIGHBOURS) {
                 synonyms.insert((new.min(other), new.max(other)), similarity);
             }

@@ -141,6 +141,10 @@ impl Recall {
     }
 }
 
+/// The version of the wording of `configs/prompts/`: raised with any change there, for a prompt moves results. A run is
+/// continued only by the wording that it was begun with.
+pub const WORDING: u32 = 1;
+
 /// Turns texts into unit vectors. Implemented by the engine's embedder and by test doubles.
 pub trait Embed: Send + Sync {
     /// One L2-normalised vector a text, in order.

@@ -233,10 +233,13 @@ impl Action {
         let reply = ladder::unfenced(reply);
         let said = reply.trim_start_matches(|c: char| !c.is_alphanumeric());
         let starts = |word: &str| said.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
-        if starts("KEEP") {
+        let is_word = |word: &str| {
+            starts(word) && said.as_bytes().get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric())
+        };
+        if is_word("KEEP") {
             return Some(Action::Keep);
         }
-        if starts("IGNORE") {
+        if is_word("IGNORE") {
             return Some(Action::Ignore);
         }
         if let Some(word) = SUMMARIZE.iter().find(|word| starts(word)) {
@@ -285,6 +288,7 @@ mod tests {
             ("I would keep this.", Some(Action::Keep)),
             ("My answer is SUMMARIZE Count first.", summary("Count first.")),
             ("Either KEEP or IGNORE.", None),
+            ("Keeping this in mind, I would IGNORE it. KEEP nothing.", None),
             ("No idea.", None),
             ("", None),
         ] {

@@ -13,7 +13,7 @@ use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
-use crate::memory::{Embed, Similarities};
+use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
 use crate::record::plan::{POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
 use crate::seed::Seed;
@@ -77,7 +77,7 @@ fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
     let models = resolved.backbones.iter().chain(&resolved.embedder);
     let identity = Identity {
         format: store::FORMAT,
-        code: format!("{}, arithmetic {}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
+        code: format!("{}, arithmetic {}, prompts {WORDING}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
         models: models

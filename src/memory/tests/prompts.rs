@@ -1,5 +1,5 @@
 //! The wording of every prompt is pinned: one moved space moves results. A change here is a change of a method: say so in
-//! the commit, and raise the version of the method's layout.
+//! the commit, and raise [`WORDING`](crate::memory::WORDING).
 
 use std::path::Path;
 
