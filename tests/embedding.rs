@@ -10,6 +10,8 @@ use lifelong::engine::embed::{
 use lifelong::engine::error::Error;
 use lifelong::engine::hub::{ModelFile, ModelFiles};
 use lifelong::engine::tokenizer::Specials;
+use lifelong::memory::{self, Handles, Similarities};
+use lifelong::record::{Experience, Feedback, ReplyFormat, TaskId, TaskView};
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 use serde_json::json;
@@ -193,6 +195,70 @@ fn the_three_heads_of_bge_m3_and_their_scores() {
     assert!(error.to_string().contains("sparse_linear"), "{error}");
 }
 
+/// Memory `rag` on the tiny BGE-M3: the torch reference's scores, in its order, in each mode.
+#[test]
+fn rag_ranks_by_each_head_of_bge_m3() {
+    let folder = with_tokenizer("bge-m3", &letters(["<s>", "<pad>", "</s>", "<unk>"], Some(0), 2));
+    let embedder = load("tiny-bge-m3", folder.path(), 1);
+    let text = std::fs::read_to_string(folder.path().join("expected.json")).unwrap();
+    let Expected { texts, made } = serde_json::from_str(&text).unwrap();
+    let handles = Handles { embedder: Some(&embedder), ..Handles::none() };
+    let task = |question: &str| TaskView {
+        id: TaskId("t".into()),
+        family: None,
+        system: None,
+        question: question.into(),
+        reply_format: ReplyFormat::Line,
+    };
+    let experience = |question: &str, position: u32| Experience {
+        task: task(question),
+        turns: Vec::new(),
+        answer: None,
+        is_finished: true,
+        feedback: Feedback::Correct(true),
+        position,
+        recalled: Vec::new(),
+        pending: serde_json::Value::Null,
+    };
+    type Score = fn(&[f64; 3]) -> f64;
+    let modes: [(&str, Score); 4] = [
+        ("dense", |scores| scores[0]),
+        ("sparse", |scores| scores[1]),
+        ("colbert", |scores| scores[2]),
+        ("hybrid", |scores| scores.iter().sum::<f64>() / 3.0),
+    ];
+    for (mode, score) in modes {
+        let options = format!("k = {}\nembed = \"question\"\nmode = \"{mode}\"", texts.len());
+        let options = toml::from_str(&options).unwrap();
+        let mut rag = memory::find("rag").unwrap().create(&options).unwrap();
+        for (position, text) in (0..).zip(&texts) {
+            rag.learn(&experience(text, position), &handles).unwrap();
+        }
+        let mut restored = memory::find("rag").unwrap().create(&options).unwrap();
+        restored.load(&rag.save()).unwrap();
+        assert_eq!(restored.save(), rag.save(), "{mode}");
+        for (text, made) in texts.iter().zip(&made) {
+            let recall = restored.recall(&task(text), &handles).unwrap();
+            let blocks = &recall.contexts[0].blocks;
+            assert_eq!(blocks.len(), texts.len());
+            for block in blocks {
+                let stored: usize = block.id.trim_start_matches("t@").parse().unwrap();
+                let expected = score(&made.scores[stored]);
+                assert!((block.score - expected).abs() < 1e-4, "{mode} {text}: {} and {expected}", block.score);
+            }
+            assert!(blocks.is_sorted_by(|left, right| left.score >= right.score), "{mode} {text}");
+        }
+    }
+    let tiny = Tiny::new(12).load(1);
+    let headless = Handles { embedder: Some(&tiny), ..Handles::none() };
+    for mode in ["sparse", "colbert", "hybrid"] {
+        let options = toml::from_str(&format!("mode = \"{mode}\"")).unwrap();
+        let mut rag = memory::find("rag").unwrap().create(&options).unwrap();
+        let error = format!("{:#}", rag.learn(&experience("abc", 0), &headless).unwrap_err());
+        assert!(error.contains("memory `rag`") && error.contains("_linear"), "{error}");
+    }
+}
+
 /// re-eos-append, re-query-prefix: a decoder's body with its end token behind every text, instructions before queries
 /// alone, and the last token's state.
 #[test]
@@ -238,6 +304,41 @@ fn what_the_files_do_not_say_is_asked() {
     .unwrap();
     let error = try_load("tiny-bert", tiny.folder.path(), 1, Some(Pooling::Cls)).err().unwrap().to_string();
     assert!(error.contains("1_Pooling/config.json"), "{error}");
+}
+
+/// `lifelong calibrate` on the tiny BGE-M3 prints what the library measures; backbones and agents are not looked at.
+#[test]
+fn the_command_line_calibrates() {
+    let folder = with_tokenizer("bge-m3", &letters(["<s>", "<pad>", "</s>", "<unk>"], Some(0), 2));
+    let model = folder.path().to_str().unwrap();
+    let calibrate = |models: &str| {
+        let path = folder.path().join("run.toml");
+        let agent = "[[agents]]\nname = \"memory-free\"\n";
+        let text = format!(
+            "name = \"c\"\nseed = 3\n[models]\nbackbones = [\"no-such-model\"]\n{models}\n[benchmark]\nname = \"kata\"\n{agent}"
+        );
+        std::fs::write(&path, text).unwrap();
+        let program = std::process::Command::new(env!("CARGO_BIN_EXE_lifelong")).arg("calibrate").arg(&path).output();
+        program.unwrap()
+    };
+    let output = calibrate(&format!("embedder = {model:?}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+
+    let tasks = lifelong::benchmark::find("kata").unwrap().load(&Default::default()).unwrap().tasks;
+    let questions: Vec<String> = tasks.into_iter().map(|task| task.view.question).collect();
+    let measured = Similarities::measure(&questions, &load("tiny-bge-m3", folder.path(), 1), Seed(3)).unwrap();
+    let first = format!("{} random pairs of {} tasks", measured.pairs(), questions.len());
+    let spread = format!("mean {:.4}  standard deviation {:.4}", measured.mean(), measured.deviation());
+    assert!(printed.starts_with(&first) && printed.contains(&spread), "{printed}\nexpected {first}, {spread}");
+    for percent in [1.0, 50.0, 99.0] {
+        let line = format!("{percent:>3.0} %  {:.4}", measured.percentile(percent));
+        assert!(printed.lines().any(|found| found == line), "{printed}\nexpected {line}");
+    }
+    assert!(measured.deviation() > 0.0, "a check of nothing");
+    let refused = calibrate("");
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("models.embedder"));
 }
 
 /// `lifelong embed` on the tiny BGE-M3: one JSON object a text, in order.

@@ -2,7 +2,8 @@
 //! chosen before they are shown (arXiv 2603.01145; released code: the offline trajectory channel with its maintenance).
 //!
 //! Choices where the sources are open: no rewriting of the query, since a task's text stands for itself; an empty library
-//! needs no decision; a discarded candidate is gone. Usage is counted in learning, never in recall.
+//! needs no decision; a discarded candidate is gone. Usage is counted in learning, never in recall. A
+//! departure: replies are held to their JSON form (`constrained`), ids to those that are there.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,14 @@ use serde_json::{Value, json};
 use super::bm25::{overlap, scores, words};
 use super::bound::{clip, clip_line};
 use super::calibration::Threshold;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::snapshot::Layout;
 use super::template::{fill, fill_within};
 use super::trajectory::{self, Outcome};
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
-use super::{judge, ladder, repair};
+use super::{form, judge, ladder, repair};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 use crate::reply::json::Kind;
@@ -67,6 +69,8 @@ struct Options {
     max_candidates: usize,
     /// Most skills kept; the least used and oldest leave.
     max_skills: usize,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -79,6 +83,7 @@ impl Default for Options {
             usage_judge: false,
             max_candidates: 1,
             max_skills: 200,
+            constrained: true,
             placement: TextPlacement::AfterInstructions,
         }
     }
@@ -191,8 +196,11 @@ impl Memory for Library {
             return Ok(Recall::default());
         }
         let pending = Pending { retrieved: found.iter().map(|(_, skill)| skill.id.clone()).collect() };
-        let chosen =
-            if self.options.selector { select(task, &found, handles.llm(NAME)?)? } else { pending.retrieved.clone() };
+        let chosen = if self.options.selector {
+            select(task, &found, &handles.asker(NAME, self.options.constrained)?)?
+        } else {
+            pending.retrieved.clone()
+        };
         let shown = found.iter().filter(|(_, skill)| chosen.contains(&skill.id));
         let blocks = shown.map(|(score, skill)| skill.block(*score)).collect();
         let context =
@@ -201,14 +209,14 @@ impl Memory for Library {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let mut state = self.state.clone();
         self.count_usage(&mut state, experience, llm)?;
         if judge::is_success(experience, llm)? == Some(true) {
             for (text, confidence) in self.extract(experience, llm)? {
                 let vector = state.space.embed_one(NAME, &text.index(), handles)?;
                 state.space.settle(handles);
-                maintain(&mut state, Candidate { text, confidence, vector }, experience.position, handles)?;
+                maintain(&mut state, Candidate { text, confidence, vector }, experience.position, handles, llm)?;
             }
         }
         while state.skills.len() > self.options.max_skills {
@@ -235,18 +243,24 @@ impl Library {
     }
 
     /// Reusable skills of one attempt; none when the reply stays unreadable after one repair.
-    fn extract(&self, experience: &Experience, llm: &Llm<'_>) -> anyhow::Result<Vec<(Text, f64)>> {
+    fn extract(&self, experience: &Experience, llm: &Asker<'_>) -> anyhow::Result<Vec<(Text, f64)>> {
         let limit = llm.room(PROMPT_TOKENS, REPLY_TOKENS);
         let attempt = trajectory::within(experience, Outcome::Shown, limit * 2 / 3, &|text| llm.count(text));
         let most = self.options.max_candidates.to_string();
         let values = [("attempt", &*attempt), ("most", &*most), ("form", EXTRACT_FORM)];
         let prompt = fill_within(EXTRACT, &values, &["attempt"], limit, llm);
-        let call = Call { purpose: "autoskill/extract", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0 };
+        let call = Call {
+            purpose: "autoskill/extract",
+            prompt,
+            max_tokens: REPLY_TOKENS,
+            temperature: 0.0,
+            form: Some(extract_form(self.options.max_candidates)),
+        };
         let found = repair::ask(llm, call, "autoskill/extract_repair", EXTRACT_FORM, extracted)?;
         Ok(found.unwrap_or_default().into_iter().take(self.options.max_candidates).collect())
     }
 
-    fn count_usage(&self, state: &mut State, experience: &Experience, llm: &Llm<'_>) -> anyhow::Result<()> {
+    fn count_usage(&self, state: &mut State, experience: &Experience, llm: &Asker<'_>) -> anyhow::Result<()> {
         let pending: Pending = serde_json::from_value(experience.pending.clone()).unwrap_or_default();
         let retrieved: Vec<&Skill> =
             state.skills.iter().filter(|skill| pending.retrieved.contains(&skill.id)).collect();
@@ -262,7 +276,13 @@ impl Library {
             let skills = retrieved.iter().map(|skill| skill.brief()).collect::<Vec<_>>().join("\n\n");
             let prompt =
                 fill_within(USAGE, &[("attempt", &attempt), ("skills", &skills)], &["skills", "attempt"], limit, llm);
-            let call = Call { purpose: "autoskill/usage", prompt, max_tokens: SHORT_REPLY_TOKENS, temperature: 0.0 };
+            let call = Call {
+                purpose: "autoskill/usage",
+                prompt,
+                max_tokens: SHORT_REPLY_TOKENS,
+                temperature: 0.0,
+                form: Some(usage_form(&retrieved)),
+            };
             if let Some(found) = llm.ask(call, used)? {
                 judged.iter_mut().for_each(|(id, verdict)| *verdict = found.get(id).copied().unwrap_or((false, false)));
             }
@@ -294,12 +314,18 @@ fn search(skills: &[Skill], query: &Vector, text: &str) -> Vec<(f64, usize)> {
 
 /// The ids that the backbone would show. Unreadable even after one repair: the sole candidate, or the one with the most
 /// words of the task, or none.
-fn select(task: &TaskView, found: &[(f64, &Skill)], llm: &Llm<'_>) -> anyhow::Result<Vec<String>> {
+fn select(task: &TaskView, found: &[(f64, &Skill)], llm: &Asker<'_>) -> anyhow::Result<Vec<String>> {
     let briefs = found.iter().map(|(_, skill)| skill.brief()).collect::<Vec<_>>().join("\n\n");
     let values = [("skills", &*briefs), ("task", &*task.question), ("form", SELECT_FORM)];
     let limit = llm.room(PROMPT_TOKENS, SHORT_REPLY_TOKENS);
     let prompt = fill_within(SELECT, &values, &["skills", "task"], limit, llm);
-    let call = Call { purpose: "autoskill/select", prompt, max_tokens: SHORT_REPLY_TOKENS, temperature: 0.0 };
+    let call = Call {
+        purpose: "autoskill/select",
+        prompt,
+        max_tokens: SHORT_REPLY_TOKENS,
+        temperature: 0.0,
+        form: Some(select_form(found)),
+    };
     let ids = repair::ask(llm, call, "autoskill/select_repair", SELECT_FORM, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         let is_wanted = value.get("use_skills")?.as_bool()?;
@@ -321,8 +347,13 @@ fn select(task: &TaskView, found: &[(f64, &Skill)], llm: &Llm<'_>) -> anyhow::Re
 }
 
 /// Adds, merges or drops a candidate.
-fn maintain(state: &mut State, candidate: Candidate, position: u32, handles: &Handles<'_>) -> anyhow::Result<()> {
-    let llm = handles.llm(NAME)?;
+fn maintain(
+    state: &mut State,
+    candidate: Candidate,
+    position: u32,
+    handles: &Handles<'_>,
+    llm: &Asker<'_>,
+) -> anyhow::Result<()> {
     let same = state.skills.iter().position(|skill| skill.text.identity() == candidate.text.identity());
     let action = match same {
         Some(index) => Action::Merge(index),
@@ -370,7 +401,7 @@ enum Action {
     Discard,
 }
 
-fn decide(state: &State, candidate: &Candidate, llm: &Llm<'_>) -> anyhow::Result<Action> {
+fn decide(state: &State, candidate: &Candidate, llm: &Asker<'_>) -> anyhow::Result<Action> {
     let similar: Vec<(f64, usize)> =
         search(&state.skills, &candidate.vector, &candidate.text.index()).into_iter().take(SIMILAR).collect();
     let Some((best_score, best)) = similar.first().copied() else {
@@ -379,7 +410,13 @@ fn decide(state: &State, candidate: &Candidate, llm: &Llm<'_>) -> anyhow::Result
     let briefs = similar.iter().map(|(_, index)| state.skills[*index].brief()).collect::<Vec<_>>().join("\n\n");
     let shown = candidate.text.brief("candidate");
     let prompt = fill(DECIDE, &[("candidate", &shown), ("skills", &briefs)]);
-    let call = Call { purpose: "autoskill/decide", prompt, max_tokens: SHORT_REPLY_TOKENS, temperature: 0.0 };
+    let call = Call {
+        purpose: "autoskill/decide",
+        prompt,
+        max_tokens: SHORT_REPLY_TOKENS,
+        temperature: 0.0,
+        form: Some(decide_form(state, &similar)),
+    };
     let decision = llm.ask(call, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         let action = ladder::text(&value, "action")?.to_lowercase();
@@ -399,7 +436,13 @@ fn decide(state: &State, candidate: &Candidate, llm: &Llm<'_>) -> anyhow::Result
         Some(_) => {
             let known = state.skills[best].brief();
             let prompt = fill(GATE, &[("known", &known), ("candidate", &shown)]);
-            let call = Call { purpose: "autoskill/gate", prompt, max_tokens: SHORT_REPLY_TOKENS, temperature: 0.0 };
+            let call = Call {
+                purpose: "autoskill/gate",
+                prompt,
+                max_tokens: SHORT_REPLY_TOKENS,
+                temperature: 0.0,
+                form: Some(gate_form()),
+            };
             let verdict = llm.ask(call, |reply| {
                 let value = ladder::value(reply, Kind::Object)?;
                 Some((value.get("same_capability")?.as_bool()?, value.get("confidence")?.as_f64()?))
@@ -424,9 +467,15 @@ fn is_same_by_rule(skill: &Skill, candidate: &Candidate) -> bool {
 }
 
 /// One text of two. Unreadable: the text of the surer side, and all triggers and tags.
-fn merge(skill: &Skill, candidate: &Candidate, llm: &Llm<'_>) -> anyhow::Result<Text> {
+fn merge(skill: &Skill, candidate: &Candidate, llm: &Asker<'_>) -> anyhow::Result<Text> {
     let prompt = fill(MERGE, &[("old", &skill.text.whole()), ("new", &candidate.text.whole())]);
-    let call = Call { purpose: "autoskill/merge", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0 };
+    let call = Call {
+        purpose: "autoskill/merge",
+        prompt,
+        max_tokens: REPLY_TOKENS,
+        temperature: 0.0,
+        form: Some(form::json(Text::form())),
+    };
     let merged = llm.ask(call, |reply| Text::read(&ladder::value(reply, Kind::Object)?))?;
     let (old, new) = (&skill.text, &candidate.text);
     let mut text = merged.unwrap_or_else(|| {
@@ -443,7 +492,59 @@ fn merge(skill: &Skill, candidate: &Candidate, llm: &Llm<'_>) -> anyhow::Result<
 
 const MOST_RESOURCES: usize = 4;
 
+/// What [`EXTRACT_FORM`] says in words.
+fn extract_form(most: usize) -> Grammar {
+    let confidence = ("confidence", form::share());
+    let [name, description, prompt, triggers, tags] = Text::fields();
+    let skill = form::object([name, description, prompt, triggers, tags, confidence]);
+    form::json(form::object([("skills", form::list(skill, 0..=most))]))
+}
+
+/// What [`SELECT_FORM`] says in words, with the ids that are there.
+fn select_form(found: &[(f64, &Skill)]) -> Grammar {
+    let ids: Vec<&str> = found.iter().map(|(_, skill)| skill.id.as_str()).collect();
+    form::json(form::object([
+        ("use_skills", form::flag()),
+        ("selected_skill_ids", form::list(form::choice(&ids), 0..=MOST_SELECTED)),
+        ("reason", form::line(200)),
+    ]))
+}
+
+fn decide_form(state: &State, similar: &[(f64, usize)]) -> Grammar {
+    let ids = similar.iter().map(|(_, index)| state.skills[*index].id.as_str());
+    let ids: Vec<&str> = ids.chain([""]).collect();
+    form::json(form::object([
+        ("action", form::choice(&["add", "merge", "discard"])),
+        ("target_skill_id", form::choice(&ids)),
+        ("reason", form::line(200)),
+    ]))
+}
+
+fn gate_form() -> Grammar {
+    form::json(form::object([("same_capability", form::flag()), ("confidence", form::share())]))
+}
+
+fn usage_form(retrieved: &[&Skill]) -> Grammar {
+    let ids: Vec<&str> = retrieved.iter().map(|skill| skill.id.as_str()).collect();
+    let skill = form::object([("id", form::choice(&ids)), ("relevant", form::flag()), ("used", form::flag())]);
+    form::json(form::object([("skills", form::list(skill, 0..=ids.len()))]))
+}
+
 impl Text {
+    fn fields() -> [(&'static str, Value); 5] {
+        [
+            ("name", form::line(80)),
+            ("description", form::line(300)),
+            ("prompt", form::text()),
+            ("triggers", form::list(form::line(100), 0..=5)),
+            ("tags", form::list(form::line(30), 0..=6)),
+        ]
+    }
+
+    fn form() -> Value {
+        form::object(Text::fields())
+    }
+
     /// A skill in an object; without a name or instructions there is none. Everything is bounded.
     fn read(object: &Value) -> Option<Text> {
         let instructions = ladder::text(object, "prompt").or_else(|| ladder::text(object, "instructions"))?;

@@ -314,6 +314,7 @@ impl Workflows {
             prompt: filled(&texts),
             max_tokens: self.options.max_induced_tokens,
             temperature: self.options.temperature,
+            form: None,
         };
         llm.ask(call, |reply| Some(split(reply, most)).filter(|workflows| !workflows.is_empty()))
     }

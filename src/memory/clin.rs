@@ -4,17 +4,19 @@
 //! A rule has one of four shapes: two causal relations, each tentative or confirmed. Departures, because a lifelong
 //! sequence is not one world: the list is asked to help with tasks of the same kind, is at most 25 rules long, and lines
 //! of another shape are dropped, since they are model text that would stand in later prompts. A reply without any rule
-//! keeps the old list. The three-part reply form of the game agent is not asked for.
+//! keeps the old list. The three-part reply form of the game agent is not asked for. The reply is held to numbered lines of
+//! these shapes (`constrained`; advice to numbered lines), since small backbones seldom write one.
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use super::bound::{clip, clip_line};
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::snapshot::Layout;
 use super::template::fill;
 use super::trajectory::{self, Outcome};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, Feedback, TaskView};
 use crate::registry::Registered;
 
@@ -51,6 +53,8 @@ struct Options {
     max_update_tokens: usize,
     /// With `mode = "matched"`: generalised rules are made after this many learned tasks; 0 never.
     meta_every: u32,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -82,6 +86,7 @@ impl Default for Options {
             max_prompt_tokens: 6500,
             max_update_tokens: 1000,
             meta_every: 10,
+            constrained: true,
             placement: TextPlacement::BeforeQuestion,
         }
     }
@@ -173,10 +178,16 @@ impl Memory for Rules {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let prompt = self.update_prompt(experience, llm);
         let Options { max_update_tokens, max_items, .. } = self.options;
-        let call = Call { purpose: "clin/update", prompt, max_tokens: max_update_tokens, temperature: 0.0 };
+        let call = Call {
+            purpose: "clin/update",
+            prompt,
+            max_tokens: max_update_tokens,
+            temperature: 0.0,
+            form: Some(self.options.items.form(max_items)),
+        };
         let list = llm.ask(call, |reply| self.options.items.read(reply, max_items))?;
 
         let mut state = self.state.clone();
@@ -236,7 +247,7 @@ impl Rules {
     }
 
     /// Over the budget first the generalised rules go, then the oldest run, again and again, then parts of the attempt.
-    fn update_prompt(&self, experience: &Experience, llm: &Llm<'_>) -> String {
+    fn update_prompt(&self, experience: &Experience, llm: &Asker<'_>) -> String {
         let limit = llm.room(self.options.max_prompt_tokens, self.options.max_update_tokens);
         let mut meta = self.state.meta.as_deref();
         let first = self.state.runs.len().saturating_sub(self.options.last_runs);
@@ -276,7 +287,7 @@ impl Rules {
 }
 
 /// The best run of each task, at most ten, asked to become rules without particular objects.
-fn meta_call(options: &Options, runs: &[Run], llm: &Llm<'_>) -> Call {
+fn meta_call(options: &Options, runs: &[Run], llm: &Asker<'_>) -> Call {
     let mut best: Vec<&Run> = Vec::new();
     for run in runs {
         match best.iter_mut().find(|kept| kept.task == run.task) {
@@ -302,7 +313,13 @@ fn meta_call(options: &Options, runs: &[Run], llm: &Llm<'_>) -> Call {
     while best.len() > 1 && llm.count(&filled(&best)) > limit {
         best.pop();
     }
-    Call { purpose: "clin/meta", prompt: filled(&best), max_tokens: options.max_update_tokens, temperature: 0.0 }
+    Call {
+        purpose: "clin/meta",
+        prompt: filled(&best),
+        max_tokens: options.max_update_tokens,
+        temperature: 0.0,
+        form: Some(options.items.form(META_ITEMS)),
+    }
 }
 
 impl Items {
@@ -321,6 +338,18 @@ impl Items {
             }
             Items::Advice => "Every line is one sentence of advice.",
         }
+    }
+
+    /// At most so many numbered lines of the right shape.
+    fn form(self, most: usize) -> Grammar {
+        let item = match self {
+            Items::Causal => {
+                r"[A-Z][^\n]{2,100} (MAY BE NECESSARY|SHOULD BE NECESSARY|MAY NOT CONTRIBUTE|DOES NOT CONTRIBUTE) to [^\n]{3,150}"
+            }
+            Items::Advice => r"[A-Z][^\n]{2,250}",
+        };
+        let line = format!(r"[1-9][0-9]?\. {item}");
+        Grammar::Regex(format!(r"{line}(\n{line}){{0,{}}}", most.saturating_sub(1)))
     }
 
     /// The list in a reply, numbered anew; `None` when no line of it is an item.

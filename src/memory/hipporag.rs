@@ -5,7 +5,7 @@
 //! the released rule, which destroys `np.where` and all text that is not Latin); an edge stands once and is compared with
 //! new phrases only, where the released index adds parallel synonym edges on every call; a phrase of weight zero counts
 //! as not linked; ids are BLAKE3. With `edges = "faithful"` facts and synonyms count twice beside passages, as they do in
-//! the released multigraph.
+//! the released multigraph. Replies are held to their JSON form (`constrained`), the filter's without the marker in front.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,16 @@ use serde_json::Value;
 
 use super::bound::clip_line;
 use super::calibration::Threshold;
+use super::form;
 use super::ladder;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::page_rank::{self, Edge};
 use super::snapshot::Layout;
 use super::template::fill_within;
 use super::trajectory::{self, Outcome};
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 use crate::reply::json::Kind;
@@ -63,6 +65,8 @@ struct Options {
     synonym_similarity: Threshold,
     edges: Edges,
     normaliser: Normaliser,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -93,6 +97,7 @@ impl Default for Options {
             synonym_similarity: Threshold::Value(0.8),
             edges: Edges::Faithful,
             normaliser: Normaliser::CodeSafe,
+            constrained: true,
             placement: TextPlacement::BeforeQuestion,
         }
     }
@@ -182,7 +187,7 @@ impl Memory for Graph {
         }
         // Embedders here take no instruction, so the query for facts and the one for passages are one vector.
         let query = self.state.space.embed_query(NAME, &task.question, handles)?;
-        let linked = self.link(task, &query, handles.llm(NAME)?)?;
+        let linked = self.link(task, &query, &handles.asker(NAME, self.options.constrained)?)?;
         let order = match self.spread(&linked, &query) {
             Some(scores) => ranked(scores.into_iter()),
             None => ranked(self.state.passages.iter().map(|passage| passage.vector.cosine(&query))),
@@ -196,7 +201,7 @@ impl Memory for Graph {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let limit = PASSAGE_TOKENS.min(llm.room(PROMPT_TOKENS, INDEX_TOKENS) / 2);
         let text = trajectory::compact(experience, Outcome::Hidden);
         let text = if llm.count(&text) <= limit {
@@ -237,7 +242,7 @@ impl Graph {
     }
 
     /// Facts that the question links to and the backbone finds useful, with their scores.
-    fn link(&self, task: &TaskView, query: &Vector, llm: &Llm<'_>) -> anyhow::Result<Vec<(f64, usize)>> {
+    fn link(&self, task: &TaskView, query: &Vector, llm: &Asker<'_>) -> anyhow::Result<Vec<(f64, usize)>> {
         let scores = spread_out(&self.state.facts.iter().map(|fact| fact.vector.cosine(query)).collect::<Vec<_>>());
         let best: Vec<(f64, usize)> = ranked(scores.into_iter()).into_iter().take(self.options.link_k).collect();
         if best.is_empty() {
@@ -248,7 +253,13 @@ impl Graph {
         let limit = llm.room(PROMPT_TOKENS, FILTER_TOKENS);
         let values = [("facts", &*facts), ("question", &*task.question)];
         let prompt = fill_within(FILTER, &values, &["question"], limit, llm);
-        let call = Call { purpose: "hipporag/filter", prompt, max_tokens: FILTER_TOKENS, temperature: 0.0 };
+        let call = Call {
+            purpose: "hipporag/filter",
+            prompt,
+            max_tokens: FILTER_TOKENS,
+            temperature: 0.0,
+            form: Some(filter_form(&listed)),
+        };
         let kept = llm.ask(call, read_filtered)?.unwrap_or_default();
         let mut linked: Vec<(f64, usize)> = Vec::new();
         for triple in kept.iter().take(FILTERED_FACTS) {
@@ -393,10 +404,17 @@ fn spread_out(scores: &[f64]) -> Vec<f64> {
 }
 
 /// Names in a passage; none when the reply cannot be read.
-fn entities(text: &str, llm: &Llm<'_>) -> anyhow::Result<Vec<String>> {
+fn entities(text: &str, llm: &Asker<'_>) -> anyhow::Result<Vec<String>> {
     let limit = llm.room(PROMPT_TOKENS, INDEX_TOKENS);
     let prompt = fill_within(ENTITIES, &[("passage", text)], &["passage"], limit, llm);
-    let call = Call { purpose: "hipporag/entities", prompt, max_tokens: INDEX_TOKENS, temperature: 0.0 };
+    let names = form::object([("named_entities", form::list(form::line(80), 0..=MOST_ENTITIES))]);
+    let call = Call {
+        purpose: "hipporag/entities",
+        prompt,
+        max_tokens: INDEX_TOKENS,
+        temperature: 0.0,
+        form: Some(form::json(names)),
+    };
     let found = llm.ask(call, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         value.get("named_entities")?.as_array()?;
@@ -407,11 +425,19 @@ fn entities(text: &str, llm: &Llm<'_>) -> anyhow::Result<Vec<String>> {
 }
 
 /// Facts of a passage; none when the reply cannot be read. What is not three texts is left out.
-fn triples(text: &str, entities: &[String], llm: &Llm<'_>) -> anyhow::Result<Vec<[String; 3]>> {
+fn triples(text: &str, entities: &[String], llm: &Asker<'_>) -> anyhow::Result<Vec<[String; 3]>> {
     let named = serde_json::json!({ "named_entities": entities }).to_string();
     let limit = llm.room(PROMPT_TOKENS, INDEX_TOKENS);
     let prompt = fill_within(TRIPLES, &[("passage", text), ("entities", &named)], &["passage", "entities"], limit, llm);
-    let call = Call { purpose: "hipporag/triples", prompt, max_tokens: INDEX_TOKENS, temperature: 0.0 };
+    let triple = form::list(form::line(PHRASE_CHARACTERS), 3..=3);
+    let facts = form::object([("triples", form::list(triple, 0..=MOST_TRIPLES))]);
+    let call = Call {
+        purpose: "hipporag/triples",
+        prompt,
+        max_tokens: INDEX_TOKENS,
+        temperature: 0.0,
+        form: Some(form::json(facts)),
+    };
     let found = llm.ask(call, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         let mut kept: Vec<[String; 3]> = Vec::new();
@@ -423,6 +449,12 @@ fn triples(text: &str, entities: &[String], llm: &Llm<'_>) -> anyhow::Result<Vec
         Some(kept)
     })?;
     Ok(found.unwrap_or_default())
+}
+
+/// Some of the candidates, as they are written, without the marker in front.
+fn filter_form(listed: &[&[String; 3]]) -> Grammar {
+    let candidate = serde_json::json!({ "enum": listed });
+    form::json(form::object([("fact", form::list(candidate, 0..=FILTERED_FACTS))]))
 }
 
 fn as_triple(value: &Value) -> Option<[String; 3]> {

@@ -19,7 +19,7 @@ pub(super) fn is_success(experience: &Experience, llm: &Llm<'_>) -> anyhow::Resu
     let attempt = trajectory::compact(experience, Outcome::Hidden);
     let limit = llm.room(PROMPT_TOKENS, REPLY_TOKENS);
     let prompt = fill_within(PROMPT, &[("attempt", &attempt)], &["attempt"], limit, llm);
-    llm.ask(Call { purpose: "judge/outcome", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0 }, status)
+    llm.ask(Call { purpose: "judge/outcome", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0, form: None }, status)
 }
 
 /// The last line that begins with `Status`, whatever markup is around it.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use anyhow::{Context as _, ensure};
 
 use crate::engine::generate::{Generate, Prompter};
+use crate::engine::grammar::Grammar;
 use crate::engine::request::Request;
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatMessage;
@@ -26,6 +27,8 @@ pub(super) struct Call {
     /// The most tokens of the reply; the run's own limit may be lower.
     pub max_tokens: usize,
     pub temperature: f64,
+    /// What the reply is held to; `None` leaves it free.
+    pub form: Option<Grammar>,
 }
 
 /// A backbone for one phase (recall or learn) of one step, and the calls made so far.
@@ -158,8 +161,60 @@ impl<'a> Llm<'a> {
         let tokens = tokens(&[Message::new(Role::User, call.prompt.as_str())], self.backbone)
             .with_context(|| format!("prompt of {}", call.purpose))?;
         let max_tokens = self.max_reply_tokens.map_or(call.max_tokens, |most| most.min(call.max_tokens));
-        let sampling = Sampling { temperature: call.temperature, max_tokens, ..Sampling::default() };
+        let sampling =
+            Sampling { temperature: call.temperature, max_tokens, grammar: call.form.clone(), ..Sampling::default() };
         Ok(Request { tokens, sampling, seed: self.seed.derive(call.purpose, &[number]).0 })
+    }
+}
+
+/// The backbone as one memory asks it: with the forms of its calls, or without any.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    llm: &'a Llm<'a>,
+    is_constrained: bool,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(llm: &'a Llm<'a>, is_constrained: bool) -> Asker<'a> {
+        Asker { llm, is_constrained }
+    }
+
+    /// As [`Llm::ask`].
+    pub(super) fn ask<T>(&self, call: Call, read: impl Fn(&str) -> Option<T>) -> anyhow::Result<Option<T>> {
+        self.llm.ask(self.formed(call), read)
+    }
+
+    /// As [`Llm::ask_again`].
+    pub(super) fn ask_again<T>(
+        &self,
+        call: Call,
+        tries: u32,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> anyhow::Result<Option<T>> {
+        self.llm.ask_again(&self.formed(call), tries, read)
+    }
+
+    /// As [`Llm::ask_all`].
+    pub(super) fn ask_all<T>(
+        &self,
+        calls: Vec<Call>,
+        read: impl Fn(usize, &str) -> Option<T>,
+    ) -> anyhow::Result<Vec<Option<T>>> {
+        let calls: Vec<Call> = calls.into_iter().map(|call| self.formed(call)).collect();
+        self.llm.ask_all(&calls, read)
+    }
+
+    fn formed(&self, call: Call) -> Call {
+        Call { form: call.form.filter(|_| self.is_constrained), ..call }
+    }
+}
+
+/// Everything that is no question: counting, cutting, room.
+impl<'a> std::ops::Deref for Asker<'a> {
+    type Target = Llm<'a>;
+
+    fn deref(&self) -> &Llm<'a> {
+        self.llm
     }
 }
 
@@ -219,7 +274,10 @@ fn digest(request: &Request) -> String {
     for token in &request.tokens {
         hasher.update(&token.to_le_bytes());
     }
-    let Sampling { temperature, max_tokens, .. } = request.sampling;
+    let Sampling { temperature, max_tokens, ref grammar, .. } = request.sampling;
+    if let Some(grammar) = grammar {
+        hasher.update(&serde_json::to_vec(grammar).expect("a grammar is plain data"));
+    }
     hasher.update(&temperature.to_le_bytes()).update(&(max_tokens as u64).to_le_bytes());
     hasher.update(&request.seed.to_le_bytes());
     hasher.finalize().to_hex()[..16].to_string()

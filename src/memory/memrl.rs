@@ -225,7 +225,7 @@ impl Memory for Values {
         let (purpose, template, temperature) =
             if is_success { ("memrl/script", SCRIPT, 0.0) } else { ("memrl/reflect", REFLECT, 0.3) };
         let prompt = fill_within(template, &[("attempt", &attempt)], &["attempt"], limit, llm);
-        let call = Call { purpose, prompt, max_tokens: REPLY_TOKENS, temperature };
+        let call = Call { purpose, prompt, max_tokens: REPLY_TOKENS, temperature, form: None };
         let lesson = llm.ask(call, |reply| Some(clip(reply, LESSON_CHARACTERS)))?;
         let text = key_text(&experience.task);
         let vector = self.state.space.embed_one(NAME, &text, handles)?;

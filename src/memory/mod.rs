@@ -10,6 +10,7 @@ mod bm25;
 mod bound;
 pub mod calibration;
 mod clin;
+mod form;
 pub mod freeze;
 mod groups;
 mod hipporag;
@@ -37,12 +38,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::embed::{Embedder, Purpose};
+use crate::engine::embed::{Embedder, MultiVector, Purpose, SparseVector, TokenVectors};
 use crate::record::{Experience, TaskView};
 use crate::registry::{self, Registered};
 use crate::seed::Seed;
 
 pub use calibration::Similarities;
+use llm::Asker;
 pub use llm::{Llm, cut, tokens};
 
 /// Where recalled text goes in the prompt.
@@ -153,6 +155,36 @@ pub trait Embed: Send + Sync {
     fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         self.embed(texts)
     }
+    /// A weight for each of a text's words, in order of the texts.
+    ///
+    /// # Errors
+    /// A model without this head; most have none.
+    fn sparse(&self, _purpose: Purpose, _texts: &[String]) -> anyhow::Result<Vec<SparseVector>> {
+        anyhow::bail!("embedding model {} has no sparse weights: BGE-M3 has", self.id())
+    }
+    /// A vector for each of a text's tokens, in order of the texts.
+    ///
+    /// # Errors
+    /// A model without this head; most have none.
+    fn colbert(&self, _purpose: Purpose, _texts: &[String]) -> anyhow::Result<Vec<TokenVectors>> {
+        anyhow::bail!("embedding model {} has no vectors of tokens: BGE-M3 has", self.id())
+    }
+    /// All three of one pass.
+    ///
+    /// # Errors
+    /// A model without one of the heads.
+    fn multi(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<MultiVector>> {
+        let dense = match purpose {
+            Purpose::Query => self.embed_queries(texts)?,
+            Purpose::Document => self.embed(texts)?,
+        };
+        let others = self.sparse(purpose, texts)?.into_iter().zip(self.colbert(purpose, texts)?);
+        Ok(dense
+            .into_iter()
+            .zip(others)
+            .map(|(dense, (sparse, colbert))| MultiVector { dense, sparse, colbert })
+            .collect())
+    }
     /// Identity of the embedding model: vectors of different models are never compared.
     fn id(&self) -> String;
 }
@@ -164,6 +196,18 @@ impl Embed for Embedder {
 
     fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         Ok(self.embed_for(Purpose::Query, texts)?)
+    }
+
+    fn sparse(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<SparseVector>> {
+        Ok(Embedder::sparse(self, purpose, texts)?)
+    }
+
+    fn colbert(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<TokenVectors>> {
+        Ok(Embedder::colbert(self, purpose, texts)?)
+    }
+
+    fn multi(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<MultiVector>> {
+        Ok(Embedder::multi(self, purpose, texts)?)
     }
 
     fn id(&self) -> String {
@@ -194,6 +238,14 @@ impl Handles<'_> {
     /// When the caller gave none, with the method named.
     fn llm(&self, method: &str) -> anyhow::Result<&Llm<'_>> {
         self.llm.with_context(|| format!("memory `{method}` asks a backbone, and none was given"))
+    }
+
+    /// The backbone, with or without the forms of the method's calls.
+    ///
+    /// # Errors
+    /// As [`Handles::llm`].
+    fn asker(&self, method: &str, is_constrained: bool) -> anyhow::Result<Asker<'_>> {
+        Ok(Asker::new(self.llm(method)?, is_constrained))
     }
 }
 

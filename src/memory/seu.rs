@@ -180,7 +180,7 @@ fn judge(task: &TaskView, texts: &[String], llm: &Llm<'_>) -> anyhow::Result<Vec
             let values =
                 [("task_type", task_type(task)), ("current_task", &*task.question), ("retrieved_memory", &**text)];
             let prompt = fill_within(COMPILE, &values, &["retrieved_memory", "current_task"], limit, llm);
-            Call { purpose: "seu/compile", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0 }
+            Call { purpose: "seu/compile", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0, form: None }
         })
         .collect();
     let actions = llm.ask_all(&calls, |_, reply| Action::read(reply))?;

@@ -3,8 +3,9 @@
 //!
 //! An attempt is told as a dialogue between user, agent, environment and evaluator under a virtual clock, so that the
 //! rule of absolute times invents no dates. Departures: a window never spans attempts and is also closed at 6000 tokens;
-//! what recall merges is capped at the 10 nearest facts; the planning prompts speak of solving a task. The earlier
-//! system of the paper (entropy gate, consolidation) is `simplemem_paper`.
+//! what recall merges is capped at the 10 nearest facts; the planning prompts speak of solving a task. Replies
+//! are held to their JSON form (`constrained`). The earlier system of the paper (entropy gate, consolidation) is
+//! `simplemem_paper`.
 
 use anyhow::ensure;
 use jiff::{ToSpan as _, civil};
@@ -13,13 +14,15 @@ use serde_json::Value;
 
 use super::bm25::{scores, words};
 use super::bound::{clip, clip_line};
+use super::form;
 use super::ladder;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::snapshot::Layout;
 use super::template::fill_within;
 use super::trajectory;
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 use crate::reply::json::Kind;
@@ -39,6 +42,8 @@ const TRIES: u32 = 3;
 const MOST_QUERIES: usize = 4;
 const MOST_MORE_QUERIES: usize = 3;
 const PREVIOUS: usize = 3;
+/// Of one window.
+const MOST_FACTS: usize = 40;
 const PROMPT_TOKENS: usize = 10_000;
 const WINDOW_TOKENS: usize = 6000;
 const EXTRACT_TOKENS: usize = 2048;
@@ -66,6 +71,8 @@ struct Options {
     max_shown: usize,
     /// Most facts kept; the oldest leave.
     max_facts: usize,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -81,6 +88,7 @@ impl Default for Options {
             reflection_rounds: 2,
             max_shown: 10,
             max_facts: 1000,
+            constrained: true,
             placement: TextPlacement::BeforeQuestion,
         }
     }
@@ -159,7 +167,7 @@ impl Memory for Facts {
         if self.state.facts.is_empty() {
             return Ok(Recall::default());
         }
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let queries = if self.options.planning { plan(task, llm)? } else { vec![task.question.clone()] };
         let mut search = Search { facts: self, queries: Vec::new(), found: Vec::new() };
         search.semantic(&queries, handles)?;
@@ -178,7 +186,7 @@ impl Memory for Facts {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let mut state = self.state.clone();
         for window in self.windows(&dialogue(experience), llm) {
             let previous = state.previous.iter().map(|text| format!("- {text}")).collect::<Vec<_>>().join("\n");
@@ -186,8 +194,14 @@ impl Memory for Facts {
             let limit = llm.room(PROMPT_TOKENS, EXTRACT_TOKENS);
             let values = [("previous", &*previous), ("dialogue", &*window)];
             let prompt = fill_within(EXTRACT, &values, &["dialogue"], limit, llm);
-            let call = Call { purpose: "simplemem/extract", prompt, max_tokens: EXTRACT_TOKENS, temperature: 0.1 };
-            let Some(mut facts) = llm.ask_again(&call, TRIES, read_facts)? else {
+            let call = Call {
+                purpose: "simplemem/extract",
+                prompt,
+                max_tokens: EXTRACT_TOKENS,
+                temperature: 0.1,
+                form: Some(facts_form()),
+            };
+            let Some(mut facts) = llm.ask_again(call, TRIES, read_facts)? else {
                 tracing::debug!(task = %experience.task.id, "simplemem loses a window: no reply could be read");
                 continue;
             };
@@ -223,7 +237,7 @@ impl Facts {
     }
 
     /// Runs of lines, at most so many and so long, overlapping.
-    fn windows(&self, lines: &[String], llm: &Llm<'_>) -> Vec<String> {
+    fn windows(&self, lines: &[String], llm: &Asker<'_>) -> Vec<String> {
         let mut windows = Vec::new();
         let mut start = 0;
         while start < lines.len() {
@@ -300,21 +314,66 @@ fn read_facts(reply: &str) -> Option<Vec<Fact>> {
                 vector: Vector::default(),
             })
         })
-        .take(40)
+        .take(MOST_FACTS)
         .collect();
     (members.is_empty() || !facts.is_empty()).then_some(facts)
 }
 
+fn facts_form() -> Grammar {
+    let names = || form::list(form::line(80), 0..=12);
+    let fact = form::object([
+        ("restatement", form::line(400)),
+        ("keywords", names()),
+        ("timestamp", form::optional(form::line(40))),
+        ("location", form::optional(form::line(120))),
+        ("persons", names()),
+        ("entities", names()),
+        ("topic", form::line(120)),
+    ]);
+    form::json(form::list(fact, 0..=MOST_FACTS))
+}
+
+fn requirements_form() -> Grammar {
+    form::json(form::object([
+        ("question_type", form::line(80)),
+        ("key_entities", form::list(form::line(80), 0..=8)),
+        ("required_information", form::list(form::line(200), 1..=8)),
+        ("minimum_queries", form::counted(1..=MOST_QUERIES)),
+    ]))
+}
+
+fn queries_form(most: usize) -> Grammar {
+    form::json(form::object([("queries", form::list(form::line(200), 1..=most))]))
+}
+
+fn analysis_form() -> Grammar {
+    let names = |least| form::list(form::line(80), least..=8);
+    form::json(form::object([
+        ("keywords", names(1)),
+        ("persons", names(0)),
+        ("entities", names(0)),
+        ("location", form::optional(form::line(80))),
+        ("time_expression", form::optional(form::line(40))),
+    ]))
+}
+
+fn check_form() -> Grammar {
+    form::json(form::object([("assessment", form::choice(&["complete", "incomplete"])), ("reason", form::line(200))]))
+}
+
 /// What must be known, then what to search for; the question itself always first.
-fn plan(task: &TaskView, llm: &Llm<'_>) -> anyhow::Result<Vec<String>> {
-    let required = llm.ask(call("simplemem/requirements", REQUIREMENTS, task, &[], 0.2, llm), |reply| {
-        let required = ladder::texts(&ladder::value(reply, Kind::Object)?, "required_information");
-        let required: Vec<String> = required.iter().take(8).map(|text| clip_line(text, 300)).collect();
-        (!required.is_empty()).then(|| required.join("\n"))
-    })?;
+fn plan(task: &TaskView, llm: &Asker<'_>) -> anyhow::Result<Vec<String>> {
+    let required =
+        llm.ask(call("simplemem/requirements", REQUIREMENTS, task, &[], 0.2, requirements_form(), llm), |reply| {
+            let required = ladder::texts(&ladder::value(reply, Kind::Object)?, "required_information");
+            let required: Vec<String> = required.iter().take(8).map(|text| clip_line(text, 300)).collect();
+            (!required.is_empty()).then(|| required.join("\n"))
+        })?;
     let required = required.unwrap_or_else(|| clip(&task.question, 2000));
-    let queries =
-        llm.ask(call("simplemem/queries", QUERIES, task, &[("required", &required)], 0.3, llm), read_queries)?;
+    let queries = llm.ask(
+        call("simplemem/queries", QUERIES, task, &[("required", &required)], 0.3, queries_form(MOST_QUERIES), llm),
+        read_queries,
+    )?;
     let mut all = vec![task.question.clone()];
     for query in queries.unwrap_or_default() {
         if !all.contains(&query) && all.len() < MOST_QUERIES {
@@ -341,9 +400,9 @@ struct Analysis {
     time: Option<String>,
 }
 
-fn analyse(task: &TaskView, llm: &Llm<'_>) -> anyhow::Result<Analysis> {
-    let call = call("simplemem/analyse", ANALYSE, task, &[], 0.1, llm);
-    let found = llm.ask_again(&call, TRIES, |reply| {
+fn analyse(task: &TaskView, llm: &Asker<'_>) -> anyhow::Result<Analysis> {
+    let call = call("simplemem/analyse", ANALYSE, task, &[], 0.1, analysis_form(), llm);
+    let found = llm.ask_again(call, TRIES, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         let keywords = ladder::texts(&value, "keywords");
         (!keywords.is_empty()).then(|| Analysis {
@@ -363,12 +422,13 @@ fn call(
     task: &TaskView,
     values: &[(&str, &str)],
     temperature: f64,
-    llm: &Llm<'_>,
+    form: Grammar,
+    llm: &Asker<'_>,
 ) -> Call {
     let limit = llm.room(PROMPT_TOKENS, PLAN_TOKENS);
     let values: Vec<(&str, &str)> = values.iter().copied().chain([("task", task.question.as_str())]).collect();
     let prompt = fill_within(template, &values, &["facts", "required", "task"], limit, llm);
-    Call { purpose, prompt, max_tokens: PLAN_TOKENS, temperature }
+    Call { purpose, prompt, max_tokens: PLAN_TOKENS, temperature, form: Some(form) }
 }
 
 /// The searches of one recall: what was asked, and what was found, in the order found.
@@ -424,27 +484,26 @@ impl Search<'_> {
 
     /// Further queries, when the backbone finds that what was found is not enough. An unreadable check counts as not
     /// enough; unreadable queries end the search.
-    fn more(&self, task: &TaskView, llm: &Llm<'_>) -> anyhow::Result<Option<Vec<String>>> {
+    fn more(&self, task: &TaskView, llm: &Asker<'_>) -> anyhow::Result<Option<Vec<String>>> {
         let facts = self.nearest();
         let facts: Vec<String> =
             facts.iter().map(|(_, index)| format!("- {}", self.facts.state.facts[*index].restatement)).collect();
         let facts = facts.join("\n");
         let is_complete =
-            llm.ask(call("simplemem/check", CHECK, task, &[("facts", &facts)], 0.1, llm), |reply| match ladder::text(
-                &ladder::value(reply, Kind::Object)?,
-                "assessment",
-            )?
-            .to_lowercase()
-            .as_str()
-            {
-                "complete" => Some(true),
-                "incomplete" => Some(false),
-                _ => None,
+            llm.ask(call("simplemem/check", CHECK, task, &[("facts", &facts)], 0.1, check_form(), llm), |reply| {
+                match ladder::text(&ladder::value(reply, Kind::Object)?, "assessment")?.to_lowercase().as_str() {
+                    "complete" => Some(true),
+                    "incomplete" => Some(false),
+                    _ => None,
+                }
             })?;
         if is_complete == Some(true) {
             return Ok(None);
         }
-        let queries = llm.ask(call("simplemem/more", MORE, task, &[("facts", &facts)], 0.3, llm), read_queries)?;
+        let queries = llm.ask(
+            call("simplemem/more", MORE, task, &[("facts", &facts)], 0.3, queries_form(MOST_MORE_QUERIES), llm),
+            read_queries,
+        )?;
         Ok(queries.map(|queries| queries.into_iter().take(MOST_MORE_QUERIES).collect()))
     }
 

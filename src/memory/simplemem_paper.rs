@@ -3,6 +3,7 @@
 //!
 //! The paper leaves weights open: α = 0.5, β = 0.7, λ = (0.6, 0.3, 0.1), k = 3 and twice that for a complex question.
 //! Time is counted in tasks. Names are what has a capital, a digit or an underscore: the gate asks no model.
+//! Replies are held to their JSON form (`constrained`), which the paper does not ask for.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::bm25::{scores, words};
 use super::bound::clip_line;
+use super::form;
 use super::ladder;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::simplemem::dialogue;
 use super::snapshot::Layout;
 use super::template::fill_within;
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 use crate::reply::json::Kind;
@@ -65,6 +68,8 @@ struct Options {
     weight_names: f64,
     /// Most units kept; the oldest leave.
     max_units: usize,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -85,6 +90,7 @@ impl Default for Options {
             weight_words: 0.3,
             weight_names: 0.1,
             max_units: 1000,
+            constrained: true,
             placement: TextPlacement::BeforeQuestion,
         }
     }
@@ -172,7 +178,7 @@ impl Memory for Units {
         if units.is_empty() {
             return Ok(Recall::default());
         }
-        let search = plan(task, handles.llm(NAME)?)?;
+        let search = plan(task, &handles.asker(NAME, self.options.constrained)?)?;
         let query = self.state.space.embed_query(NAME, &search.query, handles)?;
         let documents: Vec<Vec<String>> = units.iter().map(|unit| words(&unit.content)).collect();
         let meaning = scaled(units.iter().map(|unit| unit.vector.cosine(&query)).collect());
@@ -194,7 +200,7 @@ impl Memory for Units {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let mut state = self.state.clone();
         let windows = self.windows(&dialogue(experience));
         let vectors = state.space.embed(NAME, &windows, handles)?;
@@ -205,12 +211,21 @@ impl Memory for Units {
             .map(|(window, _)| window)
             .collect();
         let limit = llm.room(PROMPT_TOKENS, UNITS_TOKENS);
+        let [content, entities, topic] = Unit::fields();
+        let (timestamp, salience) = (("timestamp", form::optional(form::line(40))), ("salience", form::share()));
+        let units = form::list(form::object([content, entities, topic, timestamp, salience]), 0..=MOST_UNITS);
         let call = |window: &&String| {
             let prompt = fill_within(UNITS, &[("dialogue", window)], &["dialogue"], limit, llm);
-            Call { purpose: "simplemem_paper/units", prompt, max_tokens: UNITS_TOKENS, temperature: 0.0 }
+            Call {
+                purpose: "simplemem_paper/units",
+                prompt,
+                max_tokens: UNITS_TOKENS,
+                temperature: 0.0,
+                form: Some(form::json(units.clone())),
+            }
         };
         let calls: Vec<Call> = kept.iter().map(call).collect();
-        let found = llm.ask_all(&calls, |_, reply| read_units(reply, experience.position))?;
+        let found = llm.ask_all(calls, |_, reply| read_units(reply, experience.position))?;
         state.add(found.into_iter().flatten().flatten().collect(), handles)?;
         state.learned += 1;
         let every = self.options.merge_every;
@@ -254,16 +269,22 @@ impl Units {
 
     /// One unit of each group of related ones; a group whose merge cannot be read stays as it is.
     fn merge(&self, state: &mut State, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let groups = groups(&state.units, &self.options);
         let limit = llm.room(PROMPT_TOKENS, PLAN_TOKENS);
         let call = |group: &Vec<usize>| {
             let units: Vec<String> = group.iter().map(|&index| format!("- {}", state.units[index].content)).collect();
             let prompt = fill_within(MERGE, &[("units", &units.join("\n"))], &["units"], limit, llm);
-            Call { purpose: "simplemem_paper/merge", prompt, max_tokens: PLAN_TOKENS, temperature: 0.0 }
+            Call {
+                purpose: "simplemem_paper/merge",
+                prompt,
+                max_tokens: PLAN_TOKENS,
+                temperature: 0.0,
+                form: Some(form::json(form::object(Unit::fields()))),
+            }
         };
         let calls: Vec<Call> = groups.iter().map(call).collect();
-        let merged = llm.ask_all(&calls, |index, reply| {
+        let merged = llm.ask_all(calls, |index, reply| {
             let value = ladder::value(reply, Kind::Object)?;
             let position = groups[index].iter().map(|&unit| state.units[unit].position).max()?;
             Unit::read(&value, position)
@@ -321,6 +342,10 @@ impl State {
 }
 
 impl Unit {
+    fn fields() -> [(&'static str, serde_json::Value); 3] {
+        [("content", form::line(400)), ("entities", form::list(form::line(80), 0..=12)), ("topic", form::line(120))]
+    }
+
     fn read(value: &serde_json::Value, position: u32) -> Option<Unit> {
         let entities = ladder::texts(value, "entities");
         Some(Unit {
@@ -358,10 +383,26 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn plan(task: &TaskView, llm: &Llm<'_>) -> anyhow::Result<Search> {
+fn plan_form() -> Grammar {
+    form::json(form::object([
+        ("complexity", form::choice(&["LOW", "HIGH"])),
+        ("rationale", form::line(160)),
+        ("keywords", form::list(form::line(60), 1..=8)),
+        ("time", form::optional(form::line(40))),
+        ("semantic_query", form::line(200)),
+    ]))
+}
+
+fn plan(task: &TaskView, llm: &Asker<'_>) -> anyhow::Result<Search> {
     let limit = llm.room(PROMPT_TOKENS, PLAN_TOKENS);
     let prompt = fill_within(PLAN, &[("task", &task.question)], &["task"], limit, llm);
-    let call = Call { purpose: "simplemem_paper/plan", prompt, max_tokens: PLAN_TOKENS, temperature: 0.0 };
+    let call = Call {
+        purpose: "simplemem_paper/plan",
+        prompt,
+        max_tokens: PLAN_TOKENS,
+        temperature: 0.0,
+        form: Some(plan_form()),
+    };
     let found = llm.ask(call, |reply| {
         let value = ladder::value(reply, Kind::Object)?;
         let is_complex = match ladder::text(&value, "complexity")?.to_uppercase().as_str() {

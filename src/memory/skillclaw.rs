@@ -4,21 +4,26 @@
 //! Departures: solvers here have no tool to read a skill, so the backbone first chooses one skill from the catalogue and
 //! that skill's text is shown (`mode = "two_step"`); a batch is 5 sessions, so that the warm-up of a probe-centred
 //! sequence makes one cycle; an edit that is based on the stored text is not merged with it (the released comparison
-//! almost always differs); skills are named by BLAKE3; the optional verifier and the vote on every turn are left out.
+//! almost always differs); skills are named by BLAKE3; the optional verifier and the vote on every turn are left out;
+//! proposals and judgements are held to their JSON form and a choice to the names that are there (`constrained`), with the
+//! body inside the JSON.
 
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::bound::{clip, clip_line};
+use super::form;
 use super::ladder;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::snapshot::Layout;
 use super::template::fill_within;
 use super::trajectory::{self, Outcome};
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, TaskView};
 use crate::registry::Registered;
 use crate::reply::fence;
@@ -61,6 +66,8 @@ struct Options {
     k: usize,
     /// Most skills kept; the least effective and oldest leave.
     max_skills: usize,
+    /// Whether replies are held to their form, where they have one; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -76,7 +83,7 @@ enum Mode {
 impl Default for Options {
     fn default() -> Self {
         let placement = TextPlacement::AfterInstructions;
-        Options { mode: Mode::TwoStep, batch: 5, k: 6, max_skills: 200, placement }
+        Options { mode: Mode::TwoStep, batch: 5, k: 6, max_skills: 200, constrained: true, placement }
     }
 }
 
@@ -179,7 +186,7 @@ impl Memory for Library {
         }
         let (shown, pending) = match self.options.mode {
             Mode::TwoStep => {
-                let chosen = choose(&self.state.skills, task, handles.llm(NAME)?)?;
+                let chosen = choose(&self.state.skills, task, &handles.asker(NAME, self.options.constrained)?)?;
                 let names: Vec<String> = chosen.iter().map(|skill| skill.name.clone()).collect();
                 (chosen.into_iter().map(|skill| (1.0, skill)).collect(), Pending { shown: names.clone(), read: names })
             }
@@ -200,7 +207,7 @@ impl Memory for Library {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         let Pending { shown, read } = serde_json::from_value(experience.pending.clone()).unwrap_or_default();
         let mut state = self.state.clone();
         state.queue.push(Session {
@@ -272,7 +279,7 @@ impl Library {
     }
 
     /// One revision: summaries and judgements, one proposal a group of sessions, then the edits in order.
-    fn evolve(&self, state: &mut State, mut sessions: Vec<Session>, llm: &Llm<'_>) -> anyhow::Result<()> {
+    fn evolve(&self, state: &mut State, mut sessions: Vec<Session>, llm: &Asker<'_>) -> anyhow::Result<()> {
         let summaries = assess(&mut sessions, llm)?;
         for session in &sessions {
             count(&mut state.skills, session);
@@ -294,7 +301,7 @@ impl Library {
             .iter()
             .map(|(name, members)| proposal_call(state, name.as_deref(), members, &sessions, &summaries, llm))
             .collect();
-        let proposals = llm.ask_all(&calls, |_, reply| Proposal::read(reply))?;
+        let proposals = llm.ask_all(calls, |_, reply| Proposal::read(reply))?;
         // What each proposal was based on.
         let bases: BTreeMap<String, String> =
             state.skills.iter().map(|skill| (skill.name.clone(), skill.digest())).collect();
@@ -308,7 +315,7 @@ impl Library {
 }
 
 /// The skill that the backbone chooses, at most one.
-fn choose<'s>(skills: &'s [Skill], task: &TaskView, llm: &Llm<'_>) -> anyhow::Result<Vec<&'s Skill>> {
+fn choose<'s>(skills: &'s [Skill], task: &TaskView, llm: &Asker<'_>) -> anyhow::Result<Vec<&'s Skill>> {
     let entry = |skill: &Skill, with: bool| match with {
         true => format!("<skill><name>{}</name><description>{}</description></skill>", skill.name, skill.description),
         false => format!("<skill><name>{}</name></skill>", skill.name),
@@ -321,7 +328,13 @@ fn choose<'s>(skills: &'s [Skill], task: &TaskView, llm: &Llm<'_>) -> anyhow::Re
     let limit = llm.room(PROMPT_TOKENS, CHOICE_TOKENS);
     let values = [("catalogue", &*catalogue), ("task", &*task.question)];
     let prompt = fill_within(CHOOSE, &values, &["catalogue", "task"], limit, llm);
-    let call = Call { purpose: "skillclaw/choose", prompt, max_tokens: CHOICE_TOKENS, temperature: 0.0 };
+    let call = Call {
+        purpose: "skillclaw/choose",
+        prompt,
+        max_tokens: CHOICE_TOKENS,
+        temperature: 0.0,
+        form: Some(choice_form(skills)),
+    };
     let chosen = llm.ask(call, |reply| {
         let said = ladder::unfenced(reply);
         let said = said.trim().trim_matches(|c: char| !c.is_alphanumeric());
@@ -334,6 +347,18 @@ fn choose<'s>(skills: &'s [Skill], task: &TaskView, llm: &Llm<'_>) -> anyhow::Re
     Ok(chosen.flatten().into_iter().collect())
 }
 
+/// One of the names, or that none fits.
+fn choice_form(skills: &[Skill]) -> Grammar {
+    let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).chain(["NONE"]).collect();
+    // Slugs: no character of a name has a meaning in a regular expression.
+    Grammar::Regex(names.join("|"))
+}
+
+fn judge_form() -> Grammar {
+    let [a, b, c, d] = WEIGHTS.map(|(key, _)| (key, form::share()));
+    form::json(form::object([a, b, c, d, ("reason", form::line(200))]))
+}
+
 /// What one call of the first round yields.
 enum Assessment {
     Summary(String),
@@ -341,19 +366,25 @@ enum Assessment {
 }
 
 /// A summary of each session (empty when unreadable), and a grade for those that have none (still none when unreadable).
-fn assess(sessions: &mut [Session], llm: &Llm<'_>) -> anyhow::Result<Vec<String>> {
-    let call = |purpose, template, session: &Session, max_tokens, temperature| {
+fn assess(sessions: &mut [Session], llm: &Asker<'_>) -> anyhow::Result<Vec<String>> {
+    let call = |purpose, template, session: &Session, max_tokens, temperature, form| {
         let limit = llm.room(PROMPT_TOKENS, max_tokens);
         let outcome = session.grade.map_or("not known".to_string(), |grade| format!("score {grade:.2} of 1"));
         let values = [("session", &*session.text), ("outcome", &*outcome)];
         let prompt = fill_within(template, &values, &["session"], limit, llm);
-        Call { purpose, prompt, max_tokens, temperature }
+        Call { purpose, prompt, max_tokens, temperature, form }
     };
     let ungraded: Vec<usize> = (0..sessions.len()).filter(|&index| sessions[index].grade.is_none()).collect();
-    let mut calls: Vec<Call> =
-        sessions.iter().map(|session| call("skillclaw/summarise", SUMMARISE, session, SUMMARY_TOKENS, 0.2)).collect();
-    calls.extend(ungraded.iter().map(|&index| call("skillclaw/judge", JUDGE, &sessions[index], JUDGE_TOKENS, 0.1)));
-    let found = llm.ask_all(&calls, |index, reply| {
+    let mut calls: Vec<Call> = sessions
+        .iter()
+        .map(|session| call("skillclaw/summarise", SUMMARISE, session, SUMMARY_TOKENS, 0.2, None))
+        .collect();
+    calls.extend(
+        ungraded
+            .iter()
+            .map(|&index| call("skillclaw/judge", JUDGE, &sessions[index], JUDGE_TOKENS, 0.1, Some(judge_form()))),
+    );
+    let found = llm.ask_all(calls, |index, reply| {
         if index < sessions.len() {
             summary(reply).map(Assessment::Summary)
         } else {
@@ -378,10 +409,12 @@ fn summary(reply: &str) -> Option<String> {
     is_text.then_some(text)
 }
 
+/// The judge's scores and their weights.
+const WEIGHTS: [(&str, f64); 4] =
+    [("task_completion", 0.55), ("response_quality", 0.30), ("efficiency", 0.05), ("tool_usage", 0.10)];
+
 /// The weighted mean of the judge's four scores, computed here and not by the model.
 fn judged(reply: &str) -> Option<f64> {
-    const WEIGHTS: [(&str, f64); 4] =
-        [("task_completion", 0.55), ("response_quality", 0.30), ("efficiency", 0.05), ("tool_usage", 0.10)];
     let value = ladder::value(reply, Kind::Object)?;
     let scores: Option<Vec<f64>> = WEIGHTS
         .iter()
@@ -408,7 +441,7 @@ fn proposal_call(
     members: &[usize],
     sessions: &[Session],
     summaries: &[String],
-    llm: &Llm<'_>,
+    llm: &Asker<'_>,
 ) -> Call {
     let evidence = members.iter().take(EVIDENCE).map(|&index| {
         let Session { text, grade, .. } = &sessions[index];
@@ -435,7 +468,7 @@ fn proposal_call(
             ("skillclaw/evolve_new", fill_within(EVOLVE_NEW, &values, &["evidence", "names"], limit, llm))
         }
     };
-    Call { purpose, prompt, max_tokens: EVOLVE_TOKENS, temperature: 0.4 }
+    Call { purpose, prompt, max_tokens: EVOLVE_TOKENS, temperature: 0.4, form: Some(Proposal::form(skill.is_some())) }
 }
 
 /// What the backbone proposes for one group.
@@ -457,6 +490,30 @@ enum Proposal {
 }
 
 impl Proposal {
+    fn form(has_skill: bool) -> Grammar {
+        let fields = || {
+            [
+                ("name", form::name(64)),
+                ("description", form::line(300)),
+                ("category", form::line(60)),
+                ("body", form::text()),
+            ]
+        };
+        let acted = |actions: &[&str], skill: Value| {
+            let (action, rationale) = (("action", form::choice(actions)), ("rationale", form::line(160)));
+            form::object([action, rationale, ("skill", skill)])
+        };
+        let skipped = form::object([("action", form::choice(&["skip"])), ("rationale", form::line(160))]);
+        let [name, description, category, _] = fields();
+        let described = form::object([name, description, category]);
+        form::json(form::any(if has_skill {
+            let whole = acted(&["improve_skill", "create_skill"], form::object(fields()));
+            vec![whole, acted(&["optimize_description"], described), skipped]
+        } else {
+            vec![acted(&["create_skill"], form::object(fields())), skipped]
+        }))
+    }
+
     /// JSON; the body may stand in a fenced block after it, since Markdown inside JSON is where small models fail.
     fn read(reply: &str) -> Option<Proposal> {
         let value = ladder::value(reply, Kind::Object)?;
@@ -503,7 +560,7 @@ fn apply(
     group: Option<&str>,
     proposal: Proposal,
     bases: &BTreeMap<String, String>,
-    llm: &Llm<'_>,
+    llm: &Asker<'_>,
 ) -> anyhow::Result<()> {
     let (name, description, body) = match proposal {
         Proposal::Skip => return Ok(()),
@@ -526,7 +583,7 @@ fn apply(
         let values = [("name", &*name), ("stored", &*skill.body), ("proposed", &*body)];
         let limit = llm.room(PROMPT_TOKENS, EVOLVE_TOKENS);
         let prompt = fill_within(MERGE, &values, &["proposed", "stored"], limit, llm);
-        let call = Call { purpose: "skillclaw/merge", prompt, max_tokens: EVOLVE_TOKENS, temperature: 0.3 };
+        let call = Call { purpose: "skillclaw/merge", prompt, max_tokens: EVOLVE_TOKENS, temperature: 0.3, form: None };
         let merged = llm
             .ask(call, |reply| Some(clip(&ladder::unfenced(reply), BODY_CHARACTERS)).filter(|text| !text.is_empty()))?;
         body = merged.unwrap_or(body);
@@ -568,7 +625,7 @@ impl Skill {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::memory::tests::{Bench, create, experience, task};
@@ -656,7 +713,9 @@ mod tests {
         let mut memory = create(NAME, "batch = 2");
         let digest = |options: &str| blake3::hash(options.as_bytes()).to_hex()[..16].to_string();
         let options = |batch| {
-            format!(r#"{{"mode":"two_step","batch":{batch},"k":6,"max_skills":200,"placement":"after_instructions"}}"#)
+            format!(
+                r#"{{"mode":"two_step","batch":{batch},"k":6,"max_skills":200,"constrained":true,"placement":"after_instructions"}}"#
+            )
         };
         memory.load(text.replace(&digest(&options(1)), &digest(&options(2))).as_bytes()).unwrap();
         let calls = live(&bench, memory.as_mut(), 1..3);

@@ -34,7 +34,7 @@ impl std::str::FromStr for Head {
 }
 
 /// Weights above 0 of a text's tokens, by token id.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SparseVector {
     pub weights: BTreeMap<u32, f32>,
 }
@@ -108,14 +108,19 @@ impl Default for HybridWeights {
     }
 }
 
+impl HybridWeights {
+    /// The weighted mean of three scores.
+    pub fn mean(self, dense: f64, sparse: f64, colbert: f64) -> f64 {
+        let sum = self.dense * dense + self.sparse * sparse + self.colbert * colbert;
+        sum / (self.dense + self.sparse + self.colbert)
+    }
+}
+
 impl MultiVector {
     /// The weighted mean of the three scores of this query and a document.
     pub fn score(&self, document: &MultiVector, weights: HybridWeights) -> f64 {
-        let HybridWeights { dense, sparse, colbert } = weights;
-        let sum = dense * dot(&self.dense, &document.dense)
-            + sparse * self.sparse.score(&document.sparse)
-            + colbert * self.colbert.score(&document.colbert);
-        sum / (dense + sparse + colbert)
+        let dense = dot(&self.dense, &document.dense);
+        weights.mean(dense, self.sparse.score(&document.sparse), self.colbert.score(&document.colbert))
     }
 }
 

@@ -42,6 +42,8 @@ impl Embed for HashingEmbedder {
 struct Scripted {
     reply: Box<dyn Fn(&str) -> String + Send + Sync>,
     prompts: Mutex<Vec<String>>,
+    /// Whether each request was held to a form.
+    held: Mutex<Vec<bool>>,
     context: usize,
 }
 
@@ -77,6 +79,7 @@ impl Generate for Scripted {
             .map(|request| {
                 let prompt = text_of(&request.tokens);
                 let text = (self.reply)(&prompt);
+                self.held.lock().unwrap().push(request.sampling.grammar.is_some());
                 self.prompts.lock().unwrap().push(prompt);
                 Completion {
                     usage: request::Usage { prompt: request.tokens.len(), reused: 0, generated: text.len() / 4 },
@@ -95,18 +98,43 @@ impl Generate for Scripted {
     }
 }
 
-/// A scripted backbone and the hashing embedder, with the texts that were embedded counted.
+/// A scripted backbone and the hashing embedder, with the texts that were embedded noted.
 pub(in crate::memory) struct Bench {
     backbone: Scripted,
-    embedder: Counting,
+    embedder: Recording,
 }
 
-struct Counting(Mutex<usize>);
+/// Notes what was embedded, and whether as a query.
+#[derive(Default)]
+struct Recording(Mutex<Vec<(Purpose, String)>>);
 
-impl Embed for Counting {
+impl Recording {
+    fn note(&self, purpose: Purpose, texts: &[String]) {
+        self.0.lock().unwrap().extend(texts.iter().map(|text| (purpose, text.clone())));
+    }
+}
+
+impl Embed for Recording {
     fn embed(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
-        *self.0.lock().unwrap() += texts.len();
+        self.note(Purpose::Document, texts);
         HashingEmbedder.embed(texts)
+    }
+
+    fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        self.note(Purpose::Query, texts);
+        HashingEmbedder.embed(texts)
+    }
+
+    fn sparse(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<SparseVector>> {
+        self.note(purpose, texts);
+        let weights = |text: &String| text.bytes().map(|byte| (u32::from(byte), 1.0)).collect();
+        Ok(texts.iter().map(|text| SparseVector { weights: weights(text) }).collect())
+    }
+
+    fn colbert(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<TokenVectors>> {
+        self.note(purpose, texts);
+        let rows = HashingEmbedder.embed(texts)?;
+        Ok(rows.into_iter().map(|rows| TokenVectors { width: rows.len(), rows }).collect())
     }
 
     fn id(&self) -> String {
@@ -116,8 +144,9 @@ impl Embed for Counting {
 
 impl Bench {
     pub fn new(reply: impl Fn(&str) -> String + Send + Sync + 'static) -> Bench {
-        let backbone = Scripted { reply: Box::new(reply), prompts: Mutex::default(), context: 30_000 };
-        Bench { backbone, embedder: Counting(Mutex::default()) }
+        let backbone =
+            Scripted { reply: Box::new(reply), prompts: Mutex::default(), held: Mutex::default(), context: 30_000 };
+        Bench { backbone, embedder: Recording::default() }
     }
 
     pub fn with_context(self, context: usize) -> Bench {
@@ -153,9 +182,19 @@ impl Bench {
         self.backbone.prompts.lock().unwrap().clone()
     }
 
+    /// Whether each request so far was held to a form.
+    pub fn held(&self) -> Vec<bool> {
+        self.backbone.held.lock().unwrap().clone()
+    }
+
     /// Texts embedded so far.
     pub fn embedded(&self) -> usize {
-        *self.embedder.0.lock().unwrap()
+        self.embedder.0.lock().unwrap().len()
+    }
+
+    /// What was embedded since the last time.
+    pub fn take_embedded(&self) -> Vec<(Purpose, String)> {
+        std::mem::take(&mut self.embedder.0.lock().unwrap())
     }
 
     fn at<T>(&self, phase: &str, position: u32, act: impl FnOnce(&Handles<'_>) -> T) -> (T, Vec<MemoryCall>) {
@@ -251,6 +290,49 @@ fn rag_says_the_outcome_when_asked_to() {
     let mut memory = create("rag", "outcome = true");
     memory.learn(&experience("apple", "red", false, 0), &handles()).unwrap();
     assert_eq!(shown(&memory.recall(&task("apple"), &handles()).unwrap()), [["red\nOutcome: failure"]]);
+}
+
+#[test]
+fn rag_compares_as_its_mode_says() {
+    let bench = Bench::new(|_| String::new());
+    let score = |mode: &str| {
+        let mut memory = create("rag", &format!("k = 1\nembed = \"question\"\n{mode}"));
+        bench.learn(memory.as_mut(), &experience("bba", "r", true, 0));
+        bench.recall(memory.as_ref(), &task("ab")).contexts[0].blocks[0].score
+    };
+    let (dense, sparse, colbert) = (score(""), score("mode = \"sparse\""), score("mode = \"colbert\""));
+    assert_eq!(sparse, 2.0, "two letters in common");
+    assert_eq!(colbert, dense, "one vector a text");
+    let hybrid = score("mode = \"hybrid\"\nweights = { dense = 1.0, sparse = 3.0, colbert = 0.0 }");
+    assert_eq!(hybrid, (dense + 3.0 * sparse + 0.0 * colbert) / 4.0);
+    let none = "mode = \"hybrid\"\nweights = { dense = 0.0, sparse = 0.0, colbert = 0.0 }";
+    assert!(find("rag").unwrap().create(&toml::from_str(none).unwrap()).is_err());
+}
+
+#[test]
+fn rag_stores_only_what_its_mode_compares_and_refuses_another_modes_state() {
+    let bench = Bench::new(|_| String::new());
+    let saved = |mode: &str| {
+        let mut memory = create("rag", mode);
+        bench.learn(memory.as_mut(), &experience("q", "r", true, 0));
+        memory.save()
+    };
+    let dense = String::from_utf8(saved("")).unwrap();
+    assert!(!dense.contains("sparse") && !dense.contains("colbert"), "{dense}");
+    for mode in ["sparse", "colbert", "hybrid"] {
+        let mode = format!("mode = \"{mode}\"");
+        assert!(create("rag", &mode).load(dense.as_bytes()).is_err(), "{mode}");
+        assert!(create("rag", "").load(&saved(&mode)).is_err(), "{mode}");
+    }
+}
+
+#[test]
+fn rag_names_the_mode_that_an_embedder_cannot_serve() {
+    for mode in ["sparse", "colbert", "hybrid"] {
+        let mut memory = create("rag", &format!("mode = \"{mode}\""));
+        let message = format!("{:#}", memory.learn(&experience("q", "r", true, 0), &handles()).unwrap_err());
+        assert!(message.to_lowercase().contains(mode) && message.contains("BGE-M3"), "{message}");
+    }
 }
 
 #[test]

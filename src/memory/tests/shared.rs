@@ -15,6 +15,9 @@ struct Variant {
 const VARIANTS: &[Variant] = &[
     Variant { method: "none", options: "", first: &[], tenth: &[] },
     Variant { method: "rag", options: "", first: &[], tenth: &[] },
+    Variant { method: "rag", options: "mode = \"sparse\"", first: &[], tenth: &[] },
+    Variant { method: "rag", options: "mode = \"colbert\"", first: &[], tenth: &[] },
+    Variant { method: "rag", options: "mode = \"hybrid\"", first: &[], tenth: &[] },
     Variant { method: "replay", options: "", first: &[], tenth: &[] },
     Variant { method: "groups", options: "", first: &[], tenth: &[] },
     Variant { method: "clin", options: "", first: &["clin/update"], tenth: &["clin/update"] },
@@ -163,6 +166,57 @@ fn recall_is_pure_and_an_empty_memory_shows_nothing() {
         assert_eq!(bench.recall_at(memory.as_ref(), &task("w1 x"), 9), first, "{name}");
         assert_eq!(memory.save(), before, "{name}");
         assert!(variant.method == "none" || !first.0.contexts.is_empty(), "{name} shows nothing after nine tasks");
+    }
+}
+
+/// Models with an instruction for queries compare asymmetrically: what asks and what is kept must not be mixed up.
+#[test]
+fn recall_embeds_queries_and_learning_documents() {
+    for (variant, name) in variants() {
+        let bench = Bench::new(good_reply);
+        let mut memory = variant.create();
+        let (mut asked, mut kept) = (0, 0);
+        for position in 0..9 {
+            let (recall, _) = bench.recall_at(memory.as_ref(), &nth(position).task, position);
+            let while_recalling = bench.take_embedded();
+            assert!(
+                while_recalling.iter().all(|(purpose, _)| *purpose == Purpose::Query),
+                "{name}: {while_recalling:?}"
+            );
+            asked += while_recalling.len();
+            let mut experience = nth(position);
+            experience.pending = recall.pending;
+            bench.learn(memory.as_mut(), &experience);
+            let while_learning = bench.take_embedded();
+            assert!(
+                while_learning.iter().all(|(purpose, _)| *purpose == Purpose::Document),
+                "{name}: {while_learning:?}"
+            );
+            kept += while_learning.len();
+        }
+        let method = find(variant.method).unwrap();
+        let embeds = method.resolve(&toml::from_str(variant.options).unwrap()).unwrap().needs_embedder;
+        // Examples are compared with each other alone, when they are taken in.
+        let searches = embeds && !variant.options.contains("\"examples\"");
+        assert_eq!((asked > 0, kept > 0), (searches, embeds), "{name}");
+    }
+}
+
+/// Unconstrained is the published way; constrained holds every call with a form, under one state layout but other options.
+#[test]
+fn forms_are_an_option_that_snapshots_and_manifests_hold() {
+    for name in ["autoskill", "clin", "hipporag", "simplemem", "simplemem_paper", "skillclaw"] {
+        let options = |text: &str| find(name).unwrap().resolve(&toml::from_str(text).unwrap()).unwrap().options;
+        assert_eq!(options("")["constrained"].as_bool(), Some(true), "{name}");
+        assert_eq!(options("constrained = false")["constrained"].as_bool(), Some(false), "{name}");
+        assert!(create(name, "constrained = false").load(&create(name, "").save()).is_err(), "{name}");
+        let is_held = |text: &str| {
+            let bench = Bench::new(good_reply);
+            life(&bench, create(name, text).as_mut(), 0..5);
+            bench.held()
+        };
+        assert!(is_held("").iter().any(|is_held| *is_held), "{name}");
+        assert!(is_held("constrained = false").iter().all(|is_held| !is_held), "{name}");
     }
 }
 
@@ -322,7 +376,7 @@ fn stored_replies_take_the_place_of_the_backbone_and_must_belong_to_the_request(
             let mut memory = variant.create();
             let seed = Seed(9).derive("learn", &[0]);
             let llm = Llm::new(&silent.backbone, seed, None).replaying(calls.to_vec());
-            let handles = Handles { embedder: Some(&HashingEmbedder), llm: Some(&llm), similarities: None, seed };
+            let handles = Handles { embedder: Some(&silent.embedder), llm: Some(&llm), similarities: None, seed };
             memory.learn(&nth(0), &handles).map(|()| memory.save())
         };
         assert_eq!(replay(&calls).unwrap(), asked.save(), "{name}");
