@@ -52,7 +52,7 @@ fn status(field: &str) -> u64 {
 
 fn engine() -> (Engine, u64) {
     let model = Written::new(TINY, Storage::F32, 3).load(&Device::cpu(2));
-    let weights = model.decoder.geometry().weight_bytes as u64;
+    let weights = model.decoder.geometry().weight_bytes;
     (start(&model, EngineOptions { kv_memory_bytes: Some(KV_BYTES), ..EngineOptions::default() }), weights)
 }
 

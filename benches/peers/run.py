@@ -92,7 +92,7 @@ class Comparison:
     def llama_cpp(self, backbone, folder):
         try:
             import llama_cpp_peer as llama
-        except ImportError as error:
+        except Exception as error:  # also a package that is there and does not load
             return self.note(f"llama.cpp left out (llama-cpp-python): {error}")
         part = min(self.args.matrix_part, self.scale.matrix.demonstrations)
         matrix = {"note": f"peer: {1 / part:.3g} of the demonstrations timed, scaled" if part > 1 else ""}
@@ -114,7 +114,7 @@ class Comparison:
     def transformers(self, backbone):
         try:
             import transformers_peer as transformers
-        except ImportError as error:
+        except Exception as error:  # also a package that is there and does not load
             return self.note(f"transformers left out (transformers, torch, gguf, jinja2, llama-cpp-python): {error}")
         names = [name for name in transformers.workloads(None) if name in (backbone.workloads or [name])]
         model = lambda: transformers.Model(backbone.family, backbone.path, self.args.threads)
@@ -124,7 +124,7 @@ class Comparison:
     def sentence_transformers(self):
         try:
             import sentence_transformers_peer as sentences
-        except ImportError as error:
+        except Exception as error:  # also a package that is there and does not load
             return self.note(f"sentence-transformers left out (sentence-transformers, torch): {error}")
         names = sentences.workloads(None).keys()
         load = lambda: sentences.workloads(sentences.Model(self.args.minilm, self.args.threads))
@@ -134,7 +134,7 @@ class Comparison:
     def onnxruntime(self):
         try:
             import onnxruntime_peer as onnx
-        except ImportError as error:
+        except Exception as error:  # also a package that is there and does not load
             return self.note(f"onnxruntime left out (onnxruntime, tokenizers): {error}")
         names = onnx.workloads(None).keys()
         model = lambda: onnx.Model(self.args.minilm_onnx, self.args.minilm, self.args.threads)
