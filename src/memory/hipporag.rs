@@ -354,16 +354,14 @@ impl State {
         Ok(())
     }
 
-    /// Synonyms of the phrases from `first_new` on: alike at all, and as much as asked. Old pairs do not change: their vectors did not.
+    /// Synonyms of the phrases from `first_new` on. Old pairs do not change: their vectors did not.
     fn add_synonyms(&mut self, first_new: usize, least: f64) {
         let mut synonyms: BTreeMap<(usize, usize), f64> = self.synonyms.drain(..).collect();
         let is_long = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).count() > 2;
         for new in (first_new..self.phrases.len()).filter(|&new| is_long(&self.phrases[new].text)) {
             let near = ranked(self.phrases.iter().map(|phrase| phrase.vector.cosine(&self.phrases[new].vector)));
-            let near = near
-                .into_iter()
-                .filter(|(_, other)| *other != new)
-                .take_while(|(similarity, _)| *similarity >= least && *similarity > 0.0);
+            let near =
+                near.into_iter().filter(|(_, other)| *other != new).take_while(|(similarity, _)| *similarity >= least);
             for (similarity, other) in near.take(NEIGHBOURS) {
                 synonyms.insert((new.min(other), new.max(other)), similarity);
             }
@@ -376,7 +374,9 @@ impl State {
         let times = if semantics == Edges::Faithful { 2.0 } else { 1.0 };
         let mut weights: BTreeMap<(usize, usize), f64> =
             self.joined.iter().map(|(ends, count)| (*ends, times * f64::from(*count))).collect();
-        weights.extend(self.synonyms.iter().map(|(ends, cosine)| (*ends, times * cosine)));
+        // A walk needs weights above 0, which a very low threshold does not promise.
+        let alike = self.synonyms.iter().filter(|(_, cosine)| *cosine > 0.0);
+        weights.extend(alike.map(|(ends, cosine)| (*ends, times * cosine)));
         for (index, phrase) in self.phrases.iter().enumerate() {
             weights.extend(phrase.passages.iter().map(|passage| ((index, self.phrases.len() + passage), 1.0)));
         }
@@ -547,6 +547,8 @@ mod tests {
         }
         assert_eq!(memory.state.synonyms, synonyms, "the same phrases again");
         assert_eq!(memory.state.joined[0], ((0, 1), 4), "facts count once a passage");
+        memory.state.synonyms[0].1 = -0.5;
+        assert!(memory.state.edges(Edges::Faithful).iter().all(|edge| edge.weight > 0.0));
     }
 
     #[test]
