@@ -173,8 +173,7 @@ fn all_settings_meet() {
 }
 
 /// Where the arithmetic is that of quantised weights and of rows of 576. Sixty prompts, since each configuration computes all
-/// of them: `cargo test --release --test determinism_at_scale -- --ignored --nocapture real_weights`, about ten minutes on two
-/// cores.
+/// of them: `cargo test --release --test determinism_at_scale -- --ignored --nocapture real_weights`.
 #[test]
 #[ignore = "real weights take minutes"]
 fn real_weights_meet_the_corners() {

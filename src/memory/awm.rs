@@ -176,7 +176,7 @@ struct Workflow {
     description: String,
     /// Numbered steps, one a line or more.
     body: String,
-    /// Of title and description, with `show = "nearest"` or `mode = "append"` and an embedder.
+    /// Of title and description, with `show = "nearest"`.
     vector: Option<Vector>,
 }
 

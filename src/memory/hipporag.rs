@@ -185,7 +185,7 @@ impl Memory for Graph {
         if self.state.passages.is_empty() {
             return Ok(Recall::default());
         }
-        // Embedders here take no instruction, so the query for facts and the one for passages are one vector.
+        // One query vector for facts and passages: an embedder has one instruction for queries, not one a purpose.
         let query = self.state.space.embed_query(NAME, &task.question, handles)?;
         let linked = self.link(task, &query, &handles.asker(NAME, self.options.constrained)?)?;
         let order = match self.spread(&linked, &query) {
