@@ -11,6 +11,7 @@ mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
+mod prefetch;
 pub(crate) mod rope;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;

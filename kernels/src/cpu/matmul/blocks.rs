@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::prefetch::prefetch;
 use super::super::vector::{LANES, Vector, kernel};
 use super::Output;
 use super::quantize::{Activations, PANEL_ROWS, Panel, panels};
@@ -63,20 +64,22 @@ kernel! {
         for tile in tiles {
             let weights = Tile::<BITS, HALVES, MINIMA, WIDTH>::new(w, tile);
             if x.precision() == Precision::Bits16 {
-                multiply_fine::<V, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
-                continue;
-            }
-            for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
-                let panel = x.panel(rows.clone());
-                match rows.len() {
-                    8 => multiply_panel::<V, 8, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    4 => multiply_panel::<V, 4, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    2 => multiply_panel::<V, 2, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    _ => multiply_panel::<V, 1, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                }
+                multiply_rows::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
+            } else {
+                multiply_rows::<V, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
             }
         }
     }
+}
+
+/// Groups that a single panel asks for ahead.
+const AHEAD: usize = 24;
+
+/// What a panel asks for of the weights that come next, so many lines with each group that it multiplies.
+#[derive(Clone, Copy)]
+struct Ahead {
+    from: *const [u8; 64],
+    lines: usize,
 }
 
 /// The groups of one tile, `WIDTH` 2 reading `f16` factors, 4 `f32`.
@@ -120,6 +123,19 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
         }
     }
 
+    /// The part of panel `index` of `count`: one panel alone asks for groups of its own and then of the next tile; several
+    /// share the next tile, so that memory is at work as long as they are.
+    #[inline(always)]
+    fn ahead(&self, index: usize, count: usize) -> Ahead {
+        let (groups, end) = (self.levels.len() / BITS, self.levels.len());
+        if count == 1 {
+            return Ahead { from: self.levels.as_ptr().wrapping_add(groups.min(AHEAD) * BITS), lines: BITS };
+        }
+        let each = BITS.div_ceil(count);
+        let lines = each.min(BITS.saturating_sub(index * each));
+        Ahead { from: self.levels.as_ptr().wrapping_add(end + index * each * groups), lines }
+    }
+
     /// Eight vectors, each four columns of 16 rows.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // closures would not be compiled for the instruction set
@@ -139,9 +155,16 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
     }
 }
 
-/// A tile by rows of 16-bit activations.
+/// A tile by all rows. `FINE` 0: 8-bit activations, 1: 16-bit.
 #[inline(always)]
-fn multiply_fine<V: Vector, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+fn multiply_rows<
+    V: Vector,
+    const FINE: usize,
+    const BITS: usize,
+    const HALVES: usize,
+    const MINIMA: usize,
+    const WIDTH: usize,
+>(
     v: V,
     out: &Output<'_>,
     rows: Range<usize>,
@@ -149,20 +172,22 @@ fn multiply_fine<V: Vector, const BITS: usize, const HALVES: usize, const MINIMA
     w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
     x: &Activations,
 ) {
-    for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
+    let count = panels(rows.len()).count();
+    for (index, panel) in panels(rows.len()).enumerate() {
+        let rows = rows.start + panel.start..rows.start + panel.end;
         let panel = x.panel(rows.clone());
+        let ahead = w.ahead(index, count);
         match rows.len() {
-            8 => multiply_panel::<V, 8, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            4 => multiply_panel::<V, 4, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            2 => multiply_panel::<V, 2, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            _ => multiply_panel::<V, 1, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+            8 => multiply_panel::<V, 8, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            4 => multiply_panel::<V, 4, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            2 => multiply_panel::<V, 2, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            _ => multiply_panel::<V, 1, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
         }
     }
 }
 
-/// `FINE` 0: 8-bit activations, 1: 16-bit.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows index several arrays that must stay in registers
+#[allow(clippy::needless_range_loop, clippy::too_many_arguments)] // rows index several arrays that must stay in registers
 fn multiply_panel<
     V: Vector,
     const R: usize,
@@ -178,6 +203,7 @@ fn multiply_panel<
     tile: usize,
     w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
     x: Panel<'_>,
+    ahead: Ahead,
 ) {
     let levels = x.levels.chunks_exact(R * 32);
     let (starts, factors) = (x.starts.chunks_exact(HALVES * R), x.factors.chunks_exact(HALVES * R));
@@ -186,6 +212,9 @@ fn multiply_panel<
     for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
         let levels = levels.as_chunks::<4>().0;
         let lows = if FINE == 1 { x.lows[group * R * 32..][..R * 32].as_chunks::<4>().0 } else { levels };
+        for line in 0..ahead.lines {
+            prefetch(ahead.from.wrapping_add(group * ahead.lines + line));
+        }
         let quads = w.quads(v, group);
         let (mut scale, mut minimum) = ([v.splat(0.0); HALVES], [v.splat(0.0); HALVES]);
         for half in 0..HALVES {
