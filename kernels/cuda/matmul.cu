@@ -2,44 +2,46 @@
 //
 // The rows of W are the rows of the tensor cores' tiles and tokens their columns, for one token as for thousands. What an
 // element is does not depend on the kernel that computes it, nor on the other tokens:
-//   f32          one chain of fused multiply-adds over k, as on the processor;
+//   f32          one chain of fused multiply-adds over k, the processor's bits;
 //   f16, bf16    activations rounded to the weights' type (or to two numbers of it); products of 16 of k at a time in order,
 //                in slices of 256 of k that are added in order; in a piece of 32 of k, the first product takes values
 //                8 t … 8 t + 3 and the second 8 t + 4 … 8 t + 7 (t = 0 … 3), so that a lane reads 16 bytes in a row;
 //   quantised    exact integers in a group of 32, groups added in order with fused multiply-adds: the processor's bits.
 #include "products.cuh"
 
-// ---- Plain weights, f32.
+// ---- f32, and rows that begin off the borders of 16 bytes: one chain an output.
 
-constexpr int SINGLE_ROWS = 64;
-constexpr int SINGLE_TOKENS = 16;
-constexpr int SINGLE_DEPTH = 32;
+constexpr int PLAIN_ROWS = 64;
+constexpr int PLAIN_TOKENS = 16;
+constexpr int PLAIN_DEPTH = 32;
 
-// 256 threads; a block computes 64 rows of W by 16 tokens. `w` [n up to 16][stride], `x` [tokens][columns].
-KERNEL void __launch_bounds__(256) multiply_f32(Products products, const float* x, int tokens, int columns, int stride) {
-    SHARED(float, weights, SINGLE_DEPTH * (SINGLE_ROWS + 1));
-    SHARED(float, inputs, SINGLE_TOKENS * SINGLE_DEPTH);
+// 256 threads; a block computes 64 rows of W by 16 tokens.
+template <class T>
+DEVICE void multiply_plain(const Products& products, const float* x, int tokens, int columns) {
+    SHARED(float, weights, PLAIN_DEPTH * (PLAIN_ROWS + 1));
+    SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH);
     const Product& product = product_of(products, blockIdx.x);
-    const float* w = static_cast<const float*>(product.weights);
-    const int first_row = (blockIdx.x - product.first_block) * SINGLE_ROWS, first_token = blockIdx.y * SINGLE_TOKENS;
-    const int thread = threadIdx.x, row = thread % SINGLE_ROWS, own = thread / SINGLE_ROWS * 4;
+    const T* w = static_cast<const T*>(product.weights);
+    const int first_row = (blockIdx.x - product.first_block) * PLAIN_ROWS, first_token = blockIdx.y * PLAIN_TOKENS;
+    const int thread = threadIdx.x, row = thread % PLAIN_ROWS, own = thread / PLAIN_ROWS * 4;
     float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int k = 0; k < columns; k += SINGLE_DEPTH) {
-        for (int i = thread; i < SINGLE_ROWS * SINGLE_DEPTH; i += 256) {
-            const int place = i / SINGLE_DEPTH, depth = i % SINGLE_DEPTH;
+    for (int k = 0; k < columns; k += PLAIN_DEPTH) {
+        for (int i = thread; i < PLAIN_ROWS * PLAIN_DEPTH; i += 256) {
+            const int place = i / PLAIN_DEPTH, depth = i % PLAIN_DEPTH;
             const bool is_inside = first_row + place < product.rows && k + depth < columns;
-            weights[depth * (SINGLE_ROWS + 1) + place] = is_inside ? w[size_t(first_row + place) * stride + k + depth] : 0.0f;
+            weights[depth * (PLAIN_ROWS + 1) + place] =
+                is_inside ? to_float(w[size_t(first_row + place) * columns + k + depth]) : 0.0f;
         }
-        for (int i = thread; i < SINGLE_TOKENS * SINGLE_DEPTH; i += 256) {
-            const int token = first_token + i / SINGLE_DEPTH, depth = i % SINGLE_DEPTH;
+        for (int i = thread; i < PLAIN_TOKENS * PLAIN_DEPTH; i += 256) {
+            const int token = first_token + i / PLAIN_DEPTH, depth = i % PLAIN_DEPTH;
             inputs[i] = token < tokens && k + depth < columns ? x[size_t(token) * columns + k + depth] : 0.0f;
         }
         __syncthreads();
-        const int depths = min(SINGLE_DEPTH, columns - k);
+        const int depths = min(PLAIN_DEPTH, columns - k);
         for (int depth = 0; depth < depths; depth++) {
-            const float weight = weights[depth * (SINGLE_ROWS + 1) + row];
+            const float weight = weights[depth * (PLAIN_ROWS + 1) + row];
 #pragma unroll
-            for (int i = 0; i < 4; i++) sums[i] = fmaf(inputs[(own + i) * SINGLE_DEPTH + depth], weight, sums[i]);
+            for (int i = 0; i < 4; i++) sums[i] = fmaf(inputs[(own + i) * PLAIN_DEPTH + depth], weight, sums[i]);
         }
         __syncthreads();
     }
@@ -52,7 +54,15 @@ KERNEL void __launch_bounds__(256) multiply_f32(Products products, const float* 
         product.out[size_t(token) * product.rows + first_row + row] = sum;
     }
 }
-EMULATED(multiply_f32)
+
+#define MULTIPLY_PLAIN(name, type)                                                                                     \
+    KERNEL void __launch_bounds__(256) name(Products products, const float* x, int tokens, int columns) {              \
+        multiply_plain<type>(products, x, tokens, columns);                                                            \
+    }                                                                                                                  \
+    EMULATED(name)
+MULTIPLY_PLAIN(multiply_plain_f32, float)
+MULTIPLY_PLAIN(multiply_plain_f16, half_t)
+MULTIPLY_PLAIN(multiply_plain_bf16, brain_t)
 
 // ---- Plain weights, f16 and bf16: activations first.
 
@@ -68,6 +78,11 @@ DEVICE unsigned largest_of_block(unsigned value) {
     for (int part = 1; part < 256 / WARP; part++) value = max(value, parts[part]);
     return value;
 }
+
+// Rows of W with their true columns, a multiple of 8; rows of activations filled up with zeros to `stride`, a multiple of 32.
+struct Extents {
+    int tokens, columns, stride;
+};
 
 // A block a token: high[t][k] = x[t][k] / unit[t] rounded, low[t][k] (unless null) what that left, rounded; zeros up to
 // `stride`. Units are powers of two that keep f16 from overflowing, 1 for bf16.
@@ -133,15 +148,18 @@ constexpr int FEW_WARPS = 8;
 
 // TILES · 8 tokens a block.
 template <class T, int TILES, bool FINE>
-DEVICE void multiply_few(const Products& products, const T* high, const T* low, const float* units, int tokens, int stride) {
+DEVICE void multiply_few(const Products& products, const T* high, const T* low, const float* units, Extents extents) {
     constexpr int ELEMENTS = TILES * 8 * TILE_ROWS;
     constexpr int OWN = (ELEMENTS + FEW_WARPS * WARP - 1) / (FEW_WARPS * WARP);
     SHARED(float, parts, FEW_WARPS * ELEMENTS);
     const Product& product = product_of(products, blockIdx.x);
     const int first_row = (blockIdx.x - product.first_block) * TILE_ROWS, first_token = blockIdx.y * TILES * 8;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP, row = lane / 4, eight = lane % 4 * 8;
-    const T* top = static_cast<const T*>(product.weights) + size_t(first_row + row) * stride + eight;
-    const T* bottom = top + size_t(8) * stride;
+    const int tokens = extents.tokens, columns = extents.columns, stride = extents.stride;
+    // Rows behind the last are computed as the last and not written.
+    const T* w = static_cast<const T*>(product.weights);
+    const T* top = w + size_t(min(first_row + row, product.rows - 1)) * columns;
+    const T* bottom = w + size_t(min(first_row + row + 8, product.rows - 1)) * columns;
     const int slices = (stride + SLICE - 1) / SLICE;
     float totals[OWN];
 #pragma unroll
@@ -161,8 +179,11 @@ DEVICE void multiply_few(const Products& products, const T* high, const T* low, 
 #pragma unroll
             for (int piece = 0; piece < SLICE / PIECE; piece++) {
                 if (piece >= pieces) break;
-                tops[piece] = __ldcs(reinterpret_cast<const uint4*>(top + begin + piece * PIECE));
-                bottoms[piece] = __ldcs(reinterpret_cast<const uint4*>(bottom + begin + piece * PIECE));
+                const int k = begin + piece * PIECE + eight;
+                tops[piece] = bottoms[piece] = make_uint4(0, 0, 0, 0);
+                if (k >= columns) continue;
+                tops[piece] = __ldcs(reinterpret_cast<const uint4*>(top + k));
+                bottoms[piece] = __ldcs(reinterpret_cast<const uint4*>(bottom + k));
             }
 #pragma unroll
             for (int piece = 0; piece < SLICE / PIECE; piece++) {
@@ -208,8 +229,8 @@ DEVICE void multiply_few(const Products& products, const T* high, const T* low, 
 
 #define MULTIPLY_FEW(name, type, tiles, fine)                                                                          \
     KERNEL void __launch_bounds__(256)                                                                                 \
-        name(Products products, const type* high, const type* low, const float* units, int tokens, int stride) {       \
-        multiply_few<type, tiles, fine>(products, high, low, units, tokens, stride);                                   \
+        name(Products products, const type* high, const type* low, const float* units, Extents extents) {              \
+        multiply_few<type, tiles, fine>(products, high, low, units, extents);                                          \
     }                                                                                                                  \
     EMULATED(name)
 MULTIPLY_FEW(multiply_8_f16, half_t, 1, false)
@@ -231,7 +252,7 @@ constexpr int STAGES = 3;
 
 // The warps share the block's tile out among them, DOWN tiles of 16 rows by ACROSS of 8 tokens each.
 template <class T, int ROWS, int TOKENS, int WARPS_DOWN, int WARPS_ACROSS, bool FINE>
-DEVICE void multiply_many(const Products& products, const T* high, const T* low, const float* units, int tokens, int stride) {
+DEVICE void multiply_many(const Products& products, const T* high, const T* low, const float* units, Extents extents) {
     constexpr int THREADS = WARPS_DOWN * WARPS_ACROSS * WARP;
     constexpr int DOWN = ROWS / WARPS_DOWN / TILE_ROWS, ACROSS = TOKENS / WARPS_ACROSS / 8;
     constexpr int STAGE = (ROWS + TOKENS * (FINE ? 2 : 1)) * PIECE;
@@ -239,7 +260,7 @@ DEVICE void multiply_many(const Products& products, const T* high, const T* low,
     const Product& product = product_of(products, blockIdx.x);
     const T* w = static_cast<const T*>(product.weights);
     const int first_row = (blockIdx.x - product.first_block) * ROWS, first_token = blockIdx.y * TOKENS;
-    const int last_row = (product.rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS - 1;
+    const int tokens = extents.tokens, columns = extents.columns, stride = extents.stride;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP, row = lane / 4, eight = lane % 4 * 8;
     const int down = warp / WARPS_ACROSS * DOWN * TILE_ROWS, across = warp % WARPS_ACROSS * ACROSS * 8;
     const int pieces = stride / PIECE;
@@ -247,8 +268,13 @@ DEVICE void multiply_many(const Products& products, const T* high, const T* low,
     const auto fetch = [&](int piece) {
         T* stage = memory + piece % STAGES * STAGE;
         for (int i = thread; i < ROWS * 4; i += THREADS) {
-            const int at = min(first_row + i / 4, last_row);
-            copy_16(stage + i * 8, w + size_t(at) * stride + piece * PIECE + i % 4 * 8);
+            // Rows behind the last are computed as the last and not written.
+            const int at = min(first_row + i / 4, product.rows - 1), k = piece * PIECE + i % 4 * 8;
+            if (k < columns) {
+                copy_16(stage + i * 8, w + size_t(at) * columns + k);
+            } else {
+                *reinterpret_cast<uint4*>(stage + i * 8) = make_uint4(0, 0, 0, 0);
+            }
         }
         for (int i = thread; i < TOKENS * 4; i += THREADS) {
             const int token = min(first_token + i / 4, tokens - 1);
@@ -317,8 +343,8 @@ DEVICE void multiply_many(const Products& products, const T* high, const T* low,
 // 64 by 64 with 4 warps, 128 by 128 with 8.
 #define MULTIPLY_MANY(name, type, rows, tokens_each, down, across, fine)                                               \
     KERNEL void __launch_bounds__((down) * (across) * 32)                                                              \
-        name(Products products, const type* high, const type* low, const float* units, int tokens, int stride) {       \
-        multiply_many<type, rows, tokens_each, down, across, fine>(products, high, low, units, tokens, stride);        \
+        name(Products products, const type* high, const type* low, const float* units, Extents extents) {              \
+        multiply_many<type, rows, tokens_each, down, across, fine>(products, high, low, units, extents);               \
     }                                                                                                                  \
     EMULATED(name)
 MULTIPLY_MANY(multiply_64_f16, half_t, 64, 64, 2, 2, false)

@@ -1,9 +1,8 @@
 // Linear layers with quantised weights: exact 8-bit products in a group of 32, groups added in order, the bits of
 // src/cpu/matmul/blocks.rs.
 //
-// Weights stand as the processor packs them: a tile is 16 rows by the groups of 32 columns, one group
-//   8 bits: [quad 0..8][16 rows][4]     4 bits: [quad 0..4][16 rows][4], low nibble quad q, high quad q + 4
-// with factors [group][half][16 rows]; so four rows of a quad are what a lane of the tensor cores holds.
+// Weights stand as src/cuda/matrix.rs says: levels [n][group][16 or 32 bytes], of 4 bits the low nibbles columns 0 to 15 of
+// the group and the high ones 16 to 31; factors [n][group][half].
 #include "products.cuh"
 
 constexpr int GROUP = 32;
@@ -63,22 +62,21 @@ KERNEL void __launch_bounds__(256)
 }
 EMULATED(quantize_rows)
 
-// The weights of a group as lane (row lane / 4, quad lane % 4) of the tensor cores holds them: rows r and r + 8 of quads q
-// and q + 4.
+// The weights of a group in two rows as a lane of the tensor cores holds them: of each row four columns from 4 (lane % 4) on,
+// and the four that stand 16 behind.
 template <int BITS>
-DEVICE void read_levels(uint32_t (&a)[4], const uint32_t* group, int lane) {
-    const int at = lane % 4 * TILE_ROWS + lane / 4;
+DEVICE void read_levels(uint32_t (&a)[4], const uint32_t* top, const uint32_t* bottom, int four) {
     if (BITS == 4) {
-        const uint32_t top = group[at], bottom = group[at + 8];
-        a[0] = top & 0x0f0f0f0fu;
-        a[1] = bottom & 0x0f0f0f0fu;
-        a[2] = top >> 4 & 0x0f0f0f0fu;
-        a[3] = bottom >> 4 & 0x0f0f0f0fu;
+        const uint32_t above = top[four], below = bottom[four];
+        a[0] = above & 0x0f0f0f0fu;
+        a[1] = below & 0x0f0f0f0fu;
+        a[2] = above >> 4 & 0x0f0f0f0fu;
+        a[3] = below >> 4 & 0x0f0f0f0fu;
     } else {
-        a[0] = group[at];
-        a[1] = group[at + 8];
-        a[2] = group[at + 4 * TILE_ROWS];
-        a[3] = group[at + 4 * TILE_ROWS + 8];
+        a[0] = top[four];
+        a[1] = bottom[four];
+        a[2] = top[four + 4];
+        a[3] = bottom[four + 4];
     }
 }
 
@@ -98,12 +96,12 @@ DEVICE void multiply_group(int (&dots)[HALVES][4], const uint32_t (&a)[4], uint3
 // Adds a group's products to an output.
 template <int HALVES>
 DEVICE float add_group(float sum, const int (&dots)[HALVES], const Product& product, const Form& form, const Activations& x,
-                       int tile, int row, int group, int token) {
+                       int row, int group, int token) {
     const float x_scale = x.scales[size_t(token) * form.groups + group];
     const int2 sums = *reinterpret_cast<const int2*>(x.sums + (size_t(token) * form.groups + group) * 2);
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
-        const size_t at = ((size_t(tile) * form.groups + group) * HALVES + half) * TILE_ROWS + row;
+        const size_t at = (size_t(row) * form.groups + group) * HALVES + half;
         const int integers = HALVES == 1 ? sums.x + sums.y : (half == 0 ? sums.x : sums.y);
         const float scale = factor_at(product.scales, at, form.factor_bytes);
         if (product.minima == nullptr) {
@@ -133,20 +131,24 @@ DEVICE void multiply_few(const Products& products, const Activations& x, const F
     constexpr int ELEMENTS = FEW_TOKENS * TILE_ROWS;
     SHARED(int, integers, SLAB * HALVES * ELEMENTS);
     const Product& product = product_of(products, blockIdx.x);
-    const int tile = blockIdx.x - product.first_block, first_token = blockIdx.y * FEW_TOKENS;
+    const int first_row = (blockIdx.x - product.first_block) * TILE_ROWS, first_token = blockIdx.y * FEW_TOKENS;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP;
-    const uint32_t* levels = static_cast<const uint32_t*>(product.weights) + size_t(tile) * form.groups * BITS * TILE_ROWS;
+    // Rows behind the last are computed as the last and not written.
+    const uint32_t* levels = static_cast<const uint32_t*>(product.weights);
+    const uint32_t* top = levels + size_t(min(first_row + lane / 4, product.rows - 1)) * form.groups * BITS;
+    const uint32_t* bottom = levels + size_t(min(first_row + lane / 4 + 8, product.rows - 1)) * form.groups * BITS;
     const int token = first_token + lane / 4;
     const size_t x_row = size_t(token) * form.groups * GROUP + lane % 4 * 4;
     // What this thread adds up: the first half of the block has an output each.
-    const int own_row = thread % TILE_ROWS, own_token = first_token + thread / TILE_ROWS;
-    const bool has_output = thread < ELEMENTS && own_token < tokens && tile * TILE_ROWS + own_row < product.rows;
+    const int own_row = first_row + thread % TILE_ROWS, own_token = first_token + thread / TILE_ROWS;
+    const bool has_output = thread < ELEMENTS && own_token < tokens && own_row < product.rows;
     float sum = 0.0f;
     for (int first = 0; first < form.groups; first += SLAB) {
         const int count = min(SLAB, form.groups - first);
-        for (int group = warp; group < count; group += FEW_WARPS) {
+        // Four groups in a row to a warp: whole sectors of memory.
+        for (int group = warp * SLAB / FEW_WARPS; group < min(count, (warp + 1) * SLAB / FEW_WARPS); group++) {
             uint32_t a[4];
-            read_levels<BITS>(a, levels + size_t(first + group) * BITS * TILE_ROWS, lane);
+            read_levels<BITS>(a, top + (first + group) * BITS, bottom + (first + group) * BITS, lane % 4);
             const size_t at = x_row + size_t(first + group) * GROUP;
             uint32_t high[2] = {0, 0}, low[2] = {0, 0};
             if (token < tokens) {
@@ -177,12 +179,12 @@ DEVICE void multiply_few(const Products& products, const Activations& x, const F
                 int dots[HALVES];
 #pragma unroll
                 for (int half = 0; half < HALVES; half++) dots[half] = integers[(group * HALVES + half) * ELEMENTS + thread];
-                sum = add_group<HALVES>(sum, dots, product, form, x, tile, own_row, first + group, own_token);
+                sum = add_group<HALVES>(sum, dots, product, form, x, own_row, first + group, own_token);
             }
         }
         __syncthreads();
     }
-    if (has_output) write_sum(product, own_token, tile * TILE_ROWS + own_row, sum);
+    if (has_output) write_sum(product, own_token, own_row, sum);
 }
 
 // ---- Many tokens: 128 rows by 64 tokens a block, 8 warps of 32 by 32; levels go through shared memory, four groups a
@@ -191,42 +193,42 @@ DEVICE void multiply_few(const Products& products, const Activations& x, const F
 // As many as leave two blocks, or one, the shared memory they need.
 constexpr int stages_of(int bits, bool is_fine) { return bits == 8 && is_fine ? 2 : 3; }
 constexpr int STAGE_GROUPS = 4;
-constexpr int MANY_TILES = 8;
+constexpr int MANY_ROWS = 128;
 constexpr int MANY_TOKENS = 64;
-// Bytes of a token in a stage, filled up so that the lanes of a warp read from different banks.
-constexpr int TOKEN_BYTES = STAGE_GROUPS * GROUP + 16;
+// Bytes of a row in a stage, filled up so that the lanes of a warp read from different banks.
+constexpr int row_bytes(int bits) { return STAGE_GROUPS * bits * 4 + 16; }
 
 template <int BITS, int HALVES, bool FINE>
 DEVICE void multiply_many(const Products& products, const Activations& x, const Form& form, int tokens) {
-    constexpr int STAGES = stages_of(BITS, FINE), GROUP_BYTES = BITS * 64, TILE_BYTES = STAGE_GROUPS * GROUP_BYTES;
-    constexpr int X_BYTES = MANY_TOKENS * TOKEN_BYTES;
-    constexpr int STAGE = MANY_TILES * TILE_BYTES + X_BYTES * (FINE ? 2 : 1);
+    constexpr int STAGES = stages_of(BITS, FINE);
+    constexpr int W_ROW = row_bytes(BITS), X_ROW = row_bytes(8), X_BYTES = MANY_TOKENS * X_ROW;
+    constexpr int STAGE = MANY_ROWS * W_ROW + X_BYTES * (FINE ? 2 : 1);
     DYNAMIC_SHARED(unsigned char, memory);
     const Product& product = product_of(products, blockIdx.x);
-    const int first_tile = (blockIdx.x - product.first_block) * MANY_TILES, first_token = blockIdx.y * MANY_TOKENS;
-    const int last_tile = (product.rows + TILE_ROWS - 1) / TILE_ROWS - 1;
+    const int first_row = (blockIdx.x - product.first_block) * MANY_ROWS, first_token = blockIdx.y * MANY_TOKENS;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP;
     const unsigned char* levels = static_cast<const unsigned char*>(product.weights);
     const int stages = (form.groups + STAGE_GROUPS - 1) / STAGE_GROUPS;
-    const int own_tile = warp / 2 * 2, own_token = warp % 2 * 32;
+    const int own_row = warp / 2 * 2 * TILE_ROWS, own_token = warp % 2 * 32;
 
     const auto fetch = [&](int stage) {
         unsigned char* to = memory + stage % STAGES * STAGE;
         const int groups = min(STAGE_GROUPS, form.groups - stage * STAGE_GROUPS);
-        for (int i = thread; i < MANY_TILES * TILE_BYTES / 16; i += 256) {
-            const int place = i * 16 / TILE_BYTES, at = i * 16 % TILE_BYTES;
-            if (at >= groups * GROUP_BYTES) continue;
-            const int tile = min(first_tile + place, last_tile);
-            copy_16(to + i * 16, levels + (size_t(tile) * form.groups + stage * STAGE_GROUPS) * GROUP_BYTES + at);
+        for (int i = thread; i < MANY_ROWS * BITS; i += 256) {
+            const int place = i / BITS, at = i % BITS * 16;
+            if (at >= groups * BITS * 4) continue;
+            // Rows behind the last are computed as the last and not written.
+            const int row = min(first_row + place, product.rows - 1);
+            copy_16(to + place * W_ROW + at, levels + (size_t(row) * form.groups + stage * STAGE_GROUPS) * BITS * 4 + at);
         }
-        unsigned char* x_to = to + MANY_TILES * TILE_BYTES;
-        for (int i = thread; i < MANY_TOKENS * STAGE_GROUPS * 2; i += 256) {
-            const int place = i / (STAGE_GROUPS * 2), at = i % (STAGE_GROUPS * 2) * 16;
+        unsigned char* x_to = to + MANY_ROWS * W_ROW;
+        for (int i = thread; i < MANY_TOKENS * 8; i += 256) {
+            const int place = i / 8, at = i % 8 * 16;
             if (at >= groups * GROUP) continue;
             const int token = min(first_token + place, tokens - 1);
             const size_t from = (size_t(token) * form.groups + stage * STAGE_GROUPS) * GROUP + at;
-            copy_16(x_to + place * TOKEN_BYTES + at, x.levels + from);
-            if (FINE) copy_16(x_to + X_BYTES + place * TOKEN_BYTES + at, x.lows + from);
+            copy_16(x_to + place * X_ROW + at, x.levels + from);
+            if (FINE) copy_16(x_to + X_BYTES + place * X_ROW + at, x.lows + from);
         }
     };
 
@@ -243,19 +245,20 @@ DEVICE void multiply_many(const Products& products, const Activations& x, const 
         if (stage + STAGES - 1 < stages) fetch(stage + STAGES - 1);
         commit_copies();
         const unsigned char* from = memory + stage % STAGES * STAGE;
-        const unsigned char* x_from = from + MANY_TILES * TILE_BYTES;
+        const unsigned char* x_from = from + MANY_ROWS * W_ROW;
         const int groups = min(STAGE_GROUPS, form.groups - stage * STAGE_GROUPS);
         for (int group = 0; group < groups; group++) {
             uint32_t a[2][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const unsigned char* tile = from + (own_tile + i) * TILE_BYTES + group * GROUP_BYTES;
-                read_levels<BITS>(a[i], reinterpret_cast<const uint32_t*>(tile), lane);
+                const unsigned char* top = from + (own_row + i * TILE_ROWS + lane / 4) * W_ROW + group * BITS * 4;
+                read_levels<BITS>(a[i], reinterpret_cast<const uint32_t*>(top),
+                                  reinterpret_cast<const uint32_t*>(top + 8 * W_ROW), lane % 4);
             }
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const unsigned char* at =
-                    x_from + (own_token + j * 8 + lane / 4) * TOKEN_BYTES + group * GROUP + lane % 4 * 4;
+                    x_from + (own_token + j * 8 + lane / 4) * X_ROW + group * GROUP + lane % 4 * 4;
                 const uint32_t first = *reinterpret_cast<const uint32_t*>(at);
                 const uint32_t second = *reinterpret_cast<const uint32_t*>(at + 16);
 #pragma unroll
@@ -268,15 +271,15 @@ DEVICE void multiply_many(const Products& products, const Activations& x, const 
                         multiply_group<HALVES>(dots, a[i], *reinterpret_cast<const uint32_t*>(at + X_BYTES),
                                                *reinterpret_cast<const uint32_t*>(at + X_BYTES + 16));
                     }
-                    const int tile = min(first_tile + own_tile + i, last_tile);
 #pragma unroll
                     for (int part = 0; part < 4; part++) {
+                        const int row = min(first_row + own_row + i * TILE_ROWS + lane / 4 + part / 2 * 8, product.rows - 1);
                         const int token = min(first_token + own_token + j * 8 + lane % 4 * 2 + part % 2, tokens - 1);
                         int both[HALVES];
 #pragma unroll
                         for (int half = 0; half < HALVES; half++) both[half] = dots[half][part];
-                        sums[i][j][part] = add_group<HALVES>(sums[i][j][part], both, product, form, x, tile,
-                                                             lane / 4 + part / 2 * 8, stage * STAGE_GROUPS + group, token);
+                        sums[i][j][part] = add_group<HALVES>(sums[i][j][part], both, product, form, x, row,
+                                                             stage * STAGE_GROUPS + group, token);
                     }
                 }
             }
@@ -286,7 +289,7 @@ DEVICE void multiply_many(const Products& products, const Activations& x, const 
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         const int part = i % 4, token = first_token + own_token + i / 4 % 4 * 8 + lane % 4 * 2 + part % 2;
-        const int row = (first_tile + own_tile + i / 16) * TILE_ROWS + lane / 4 + part / 2 * 8;
+        const int row = first_row + own_row + i / 16 * TILE_ROWS + lane / 4 + part / 2 * 8;
         if (token < tokens && row < product.rows) write_sum(product, token, row, sums[i / 16][i / 4 % 4][part]);
     }
 }

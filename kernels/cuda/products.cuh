@@ -3,7 +3,7 @@
 #include "common.cuh"
 
 constexpr int MOST_PRODUCTS = 4;
-// Rows of a tile of weights; all arrays of weights hold whole tiles.
+// Rows of weights that the tensor cores take at once.
 constexpr int TILE_ROWS = 16;
 
 struct Product {
