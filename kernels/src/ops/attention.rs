@@ -97,6 +97,7 @@ fn paged_over(
     let tokens = check_rows(op, "q", q.len(), shape.heads * shape.head_dim)?;
     check_length(op, "out", out.len(), &[("q", q.len())])?;
     check_segments(op, geometry, layer, tokens, segments, tables)?;
+    cache.check_place(op, device)?;
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape, sinks),

@@ -132,6 +132,7 @@ pub fn gated_delta(
     check_length(op, "decay_bias", weights.decay_bias.len(), &[heads])?;
     check_segments(op, &geometry, 0, tokens, segments, tables)?;
     check_written_blocks(op, segments, tables)?;
+    cache.check_place(op, device)?;
     match device.backend() {
         Backend::Cpu(cpu) => {
             cpu::delta::gated_delta(cpu, out, convolved, inputs, weights, cache, layer, segments, tables, &shape)

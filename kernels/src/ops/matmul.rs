@@ -101,6 +101,9 @@ fn dispatch(
     x: &[f32],
     precision: Precision,
 ) -> Result<()> {
+    for product in products.iter() {
+        product.w.check_place(op, device)?;
+    }
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x, precision),

@@ -1,0 +1,116 @@
+//! Kernels for GPUs: one fat binary a file, with code for every chip and with PTX for later ones.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::{Sources, stem, toolkit};
+
+/// Chips to compile for instead of [`TARGETS`], by number, with spaces between.
+pub const TARGETS_VARIABLE: &str = "LIFELONG_CUDA_ARCHS";
+/// Ampere to Blackwell, of data centres and of workstations.
+const TARGETS: &str = "80 86 89 90a 100 120";
+/// PTX that the driver compiles for what is not among them.
+const PTX: &str = "80";
+
+/// Contraction is off: whether a product and a sum are rounded once or twice is for the source to say.
+const OPTIONS: &[&str] = &[
+    "-fatbin",
+    "-std=c++17",
+    "-O3",
+    "--fmad=false",
+    "--compress-mode=size",
+    "-Werror",
+    "all-warnings",
+    "--resource-usage",
+];
+
+/// Compiles every file and writes `images.rs`, which embeds them, and `resources.txt`, what each kernel takes.
+pub fn compile(sources: &Sources) -> Result<(), String> {
+    let nvcc = toolkit::nvcc()?;
+    let targets = std::env::var(TARGETS_VARIABLE).unwrap_or_default();
+    let targets: Vec<&str> = match targets.split_whitespace().collect::<Vec<_>>() {
+        none if none.is_empty() => TARGETS.split_whitespace().collect(),
+        some => some,
+    };
+    let (waiting, done) = (Mutex::new(sources.kernels.iter()), Mutex::new(BTreeMap::new()));
+    let jobs = std::env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1usize);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(sources.kernels.len()) {
+            scope.spawn(|| {
+                loop {
+                    let Some(kernel) = waiting.lock().expect("no job panics").next() else { return };
+                    let outcome = compile_file(&nvcc, sources, kernel, &targets);
+                    done.lock().expect("no job panics").insert(stem(kernel), outcome);
+                }
+            });
+        }
+    });
+    let mut resources = String::new();
+    for (file, report) in done.into_inner().expect("no job panics") {
+        resources += &usage(file, &report?);
+    }
+    write(&sources.out.join("resources.txt"), &resources)?;
+    write(&sources.out.join("images.rs"), &images(sources, &targets))
+}
+
+/// The compiler's report on what kernels take.
+fn compile_file(nvcc: &Path, sources: &Sources, kernel: &Path, targets: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(nvcc);
+    command.args(OPTIONS).arg("-I").arg(&sources.folder);
+    for target in targets {
+        command.arg("-gencode").arg(format!("arch=compute_{target},code=sm_{target}"));
+    }
+    command.arg("-gencode").arg(format!("arch=compute_{PTX},code=compute_{PTX}"));
+    command.arg("-o").arg(sources.out.join(stem(kernel)).with_extension("fatbin")).arg(kernel);
+    let output = command.output().map_err(|error| format!("{} cannot be started: {error}", nvcc.display()))?;
+    let report = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    match output.status.success() {
+        true => Ok(report),
+        false => Err(format!("{}: nvcc failed:\n{report}", kernel.display())),
+    }
+}
+
+/// One line a kernel and chip: `file kernel sm_80 registers 32 spills 0 shared 8`, bytes but for the registers.
+fn usage(file: &str, report: &str) -> String {
+    let (mut lines, mut entry, mut spills) = (Vec::new(), None, 0);
+    for line in report.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let mut parts = rest.split('\'');
+            entry = parts.next().zip(parts.nth(1));
+            spills = 0;
+        } else if line.contains("bytes spill stores") {
+            spills = before(line, " bytes spill stores") + before(line, " bytes spill loads");
+        } else if let (true, Some((kernel, chip))) = (line.contains("Used "), entry.take()) {
+            let (registers, shared) = (before(line, " registers"), before(line, " bytes smem"));
+            lines.push(format!("{file} {kernel} {chip} registers {registers} spills {spills} shared {shared}\n"));
+        }
+    }
+    lines.sort();
+    lines.concat()
+}
+
+/// The number that stands before a word; 0 where the word does not stand.
+fn before(line: &str, word: &str) -> usize {
+    let number = line.split_once(word).and_then(|(head, _)| head.rsplit([' ', ',']).next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+fn images(sources: &Sources, targets: &[&str]) -> String {
+    let targets: Vec<String> =
+        targets.iter().map(|target| format!("sm_{target}")).chain([format!("compute_{PTX}")]).collect();
+    let mut text = format!("const TARGETS: &str = {:?};\n", targets.join(" "));
+    text += "static IMAGES: &[(&str, &[u8])] = &[\n";
+    for kernel in &sources.kernels {
+        let name = stem(kernel);
+        let file = format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.fatbin\"))");
+        let _ = writeln!(text, "    ({name:?}, &Image(*{file}).0),");
+    }
+    text + "];\n"
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
