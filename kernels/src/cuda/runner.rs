@@ -23,45 +23,59 @@ pub(crate) struct Launch {
     pub(crate) shared_bytes: usize,
 }
 
-/// One argument of a kernel, as the bytes of its C type from the lowest on.
+/// One argument of a kernel: a number, as the bytes of its C type from the lowest on, or a struct.
 #[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub(crate) struct Argument(u64);
+pub(crate) enum Argument<'a> {
+    Number(u64),
+    Struct(&'a [u8]),
+}
 
-impl From<u64> for Argument {
+impl From<u64> for Argument<'_> {
     /// A pointer, or an `unsigned long long`.
     fn from(value: u64) -> Self {
-        Argument(value)
+        Argument::Number(value)
     }
 }
 
-impl From<u32> for Argument {
+impl From<u32> for Argument<'_> {
     fn from(value: u32) -> Self {
-        Argument(u64::from(value))
+        Argument::Number(u64::from(value))
     }
 }
 
-impl From<i32> for Argument {
+impl From<i32> for Argument<'_> {
     fn from(value: i32) -> Self {
-        Argument(u64::from(value as u32))
+        Argument::Number(u64::from(value as u32))
     }
 }
 
-impl From<f32> for Argument {
+impl From<f32> for Argument<'_> {
     fn from(value: f32) -> Self {
-        Argument(u64::from(value.to_bits()))
+        Argument::Number(u64::from(value.to_bits()))
     }
 }
 
-/// The arguments of a kernel in the order of its signature, each of exactly the width that it has there.
+impl<'a, T: bytemuck::NoUninit> From<&'a T> for Argument<'a> {
+    /// A struct by value: `#[repr(C)]`, field by field as the kernel declares it, padding written out.
+    fn from(value: &'a T) -> Self {
+        Argument::Struct(bytemuck::bytes_of(value))
+    }
+}
+
+/// The arguments of a kernel in the order of its signature, each of exactly the width that it has there; structs by
+/// reference.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => { &mut [$($crate::cuda::runner::Argument::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$($crate::cuda::runner::Argument::from($value)),*] };
 }
 pub(crate) use arguments;
 
-/// What a kernel launcher takes: a pointer to each argument.
-pub(crate) fn pointers(arguments: &mut [Argument]) -> Vec<*mut c_void> {
-    arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect()
+/// What a kernel launcher takes: a pointer to each argument. Nothing is written through them.
+pub(crate) fn pointers(arguments: &[Argument<'_>]) -> Vec<*mut c_void> {
+    let pointer = |argument: &Argument<'_>| match argument {
+        Argument::Number(number) => std::ptr::from_ref(number).cast_mut().cast(),
+        Argument::Struct(bytes) => bytes.as_ptr().cast_mut().cast(),
+    };
+    arguments.iter().map(pointer).collect()
 }
 
 /// A device with one queue: what is asked is done in order. Only [`Runner::synchronize`] waits.
@@ -94,7 +108,7 @@ pub(crate) trait Runner: Send + Sync {
 
     /// # Safety
     /// The arguments are those of the kernel's signature, and it stays inside of what they point at.
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument]) -> Result<()>;
+    unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()>;
 
     /// Waits until everything that was asked is done.
     fn synchronize(&self) -> Result<()>;
