@@ -5,7 +5,7 @@ mod shared;
 
 use std::path::Path;
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment, Values};
 use lifelong_models::architecture::{Batch, Decoder, Scratch};
 use lifelong_models::{Checkpoint, Error, load_decoder, load_encoder};
 use shared::{decode, draw};
@@ -181,7 +181,7 @@ fn check_encoder_rows(name: &str) {
         (1..=12).map(|len| (0..len * 3).map(|at| (draw(len, at) % 40) as u32).collect()).collect();
     let run = |texts: &[Vec<u32>], scratch: &mut Scratch| {
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let mut hidden = Vec::new();
+        let mut hidden = Values::default();
         model.forward(&device, &texts.concat(), &lengths, scratch, &mut hidden).unwrap();
         bits(&hidden)
     };
@@ -213,7 +213,7 @@ fn steps_that_cannot_run_say_why() {
     }
     let bert = load_encoder(&checkpoint("bert"), &device).unwrap();
     let encode = |tokens: &[u32], lengths: &[usize]| {
-        bert.forward(&device, tokens, lengths, &mut Scratch::default(), &mut Vec::new())
+        bert.forward(&device, tokens, lengths, &mut Scratch::default(), &mut Values::default())
     };
     assert!(encode(&[1, 2], &[1, 1]).is_ok());
     assert!(matches!(encode(&[1, 2], &[1]), Err(Error::Batch(_))));
