@@ -202,7 +202,7 @@ impl Runner for Driver {
             .map_err(|error| failed("copying from the device", error))
     }
 
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument]) -> Result<()> {
+    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()> {
         self.enter()?;
         let function = self.function(launch)?;
         let ([x, y, z], [width, height, depth]) = (launch.grid, launch.block);

@@ -115,7 +115,7 @@ impl Runner for Emulated {
         Ok(())
     }
 
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument]) -> Result<()> {
+    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()> {
         let name = CString::new(launch.kernel).expect("kernels are named by literals");
         let mut message = [0 as c_char; 512];
         let mut pointers = pointers(arguments);

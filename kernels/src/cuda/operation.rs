@@ -168,7 +168,7 @@ impl<'a> Operation<'a> {
         grid: [u32; 3],
         threads: u32,
         shared_bytes: usize,
-        arguments: &mut [Argument],
+        arguments: &mut [Argument<'_>],
     ) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());

@@ -23,33 +23,44 @@ pub(crate) struct Launch {
     pub(crate) shared_bytes: usize,
 }
 
-/// One argument of a kernel, as the bytes of its C type from the lowest on.
+/// One argument of a kernel.
 #[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub(crate) struct Argument(u64);
+pub(crate) enum Argument<'a> {
+    /// The bytes of its C type from the lowest on.
+    Word(u64),
+    /// The bytes of a struct, aligned as it is.
+    Struct(&'a [u8]),
+}
 
-impl From<u64> for Argument {
+impl<'a> Argument<'a> {
+    /// A struct that the kernel takes by value: of the same layout in C, filled up to its alignment.
+    pub(crate) fn of<T: bytemuck::NoUninit>(value: &'a T) -> Self {
+        Argument::Struct(bytemuck::bytes_of(value))
+    }
+}
+
+impl From<u64> for Argument<'_> {
     /// A pointer, or an `unsigned long long`.
     fn from(value: u64) -> Self {
-        Argument(value)
+        Argument::Word(value)
     }
 }
 
-impl From<u32> for Argument {
+impl From<u32> for Argument<'_> {
     fn from(value: u32) -> Self {
-        Argument(u64::from(value))
+        Argument::Word(u64::from(value))
     }
 }
 
-impl From<i32> for Argument {
+impl From<i32> for Argument<'_> {
     fn from(value: i32) -> Self {
-        Argument(u64::from(value as u32))
+        Argument::Word(u64::from(value as u32))
     }
 }
 
-impl From<f32> for Argument {
+impl From<f32> for Argument<'_> {
     fn from(value: f32) -> Self {
-        Argument(u64::from(value.to_bits()))
+        Argument::Word(u64::from(value.to_bits()))
     }
 }
 
@@ -60,8 +71,14 @@ macro_rules! arguments {
 pub(crate) use arguments;
 
 /// What a kernel launcher takes: a pointer to each argument.
-pub(crate) fn pointers(arguments: &mut [Argument]) -> Vec<*mut c_void> {
-    arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect()
+pub(crate) fn pointers(arguments: &mut [Argument<'_>]) -> Vec<*mut c_void> {
+    let pointer = |argument: &mut Argument<'_>| -> *mut c_void {
+        match argument {
+            Argument::Word(word) => std::ptr::from_mut(word).cast(),
+            Argument::Struct(bytes) => bytes.as_ptr().cast_mut().cast(),
+        }
+    };
+    arguments.iter_mut().map(pointer).collect()
 }
 
 /// A device with one queue: what is asked is done in order. Only [`Runner::synchronize`] waits.
@@ -94,7 +111,7 @@ pub(crate) trait Runner: Send + Sync {
 
     /// # Safety
     /// The arguments are those of the kernel's signature, and it stays inside of what they point at.
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument]) -> Result<()>;
+    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()>;
 
     /// Waits until everything that was asked is done.
     fn synchronize(&self) -> Result<()>;
