@@ -27,6 +27,8 @@ pub fn compile(sources: &Sources) -> Result<(), String> {
             .cargo_metadata(false)
             .try_compile("lifelong_emulated")
             .map_err(|error| error.to_string())?;
+        // For the test that compiles kernels with faults.
+        println!("cargo::rustc-env=LIFELONG_EMULATOR_HEADERS={}", headers.display());
         println!("cargo::rustc-link-search=native={}", sources.out.display());
         // Kernels enter their table when the program starts; nothing else names them.
         println!("cargo::rustc-link-lib=static:+whole-archive=lifelong_emulated");

@@ -12,13 +12,16 @@
 //! same 16 lanes, no contraction of products and sums but where both write a fused one.
 
 pub(crate) mod activation;
+pub(crate) mod attention;
 #[cfg(feature = "cuda")]
 mod driver;
+pub(crate) mod delta;
 pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
 pub(crate) mod experts;
 pub(crate) mod kv;
+pub(crate) mod matmul;
 pub(crate) mod matrix;
 mod memory;
 pub(crate) mod norm;

@@ -23,47 +23,48 @@ pub(crate) struct Launch {
     pub(crate) shared_bytes: usize,
 }
 
-/// One argument of a kernel: a number, as the bytes of its C type from the lowest on, or a struct.
+/// One argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument<'a> {
-    Number(u64),
+    /// The bytes of its C type from the lowest on.
+    Word(u64),
+    /// The bytes of a struct, aligned as it is.
     Struct(&'a [u8]),
+}
+
+impl<'a> Argument<'a> {
+    /// A struct that the kernel takes by value: of the same layout in C, filled up to its alignment.
+    pub(crate) fn of<T: bytemuck::NoUninit>(value: &'a T) -> Self {
+        Argument::Struct(bytemuck::bytes_of(value))
+    }
 }
 
 impl From<u64> for Argument<'_> {
     /// A pointer, or an `unsigned long long`.
     fn from(value: u64) -> Self {
-        Argument::Number(value)
+        Argument::Word(value)
     }
 }
 
 impl From<u32> for Argument<'_> {
     fn from(value: u32) -> Self {
-        Argument::Number(u64::from(value))
+        Argument::Word(u64::from(value))
     }
 }
 
 impl From<i32> for Argument<'_> {
     fn from(value: i32) -> Self {
-        Argument::Number(u64::from(value as u32))
+        Argument::Word(u64::from(value as u32))
     }
 }
 
 impl From<f32> for Argument<'_> {
     fn from(value: f32) -> Self {
-        Argument::Number(u64::from(value.to_bits()))
+        Argument::Word(u64::from(value.to_bits()))
     }
 }
 
-impl<'a, T: bytemuck::NoUninit> From<&'a T> for Argument<'a> {
-    /// A struct by value: `#[repr(C)]`, field by field as the kernel declares it, padding written out.
-    fn from(value: &'a T) -> Self {
-        Argument::Struct(bytemuck::bytes_of(value))
-    }
-}
-
-/// The arguments of a kernel in the order of its signature, each of exactly the width that it has there; structs by
-/// reference.
+/// The arguments of a kernel in the order of its signature, each of exactly the width that it has there.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => { &[$($crate::cuda::runner::Argument::from($value)),*] };
 }
@@ -72,7 +73,7 @@ pub(crate) use arguments;
 /// What a kernel launcher takes: a pointer to each argument. Nothing is written through them.
 pub(crate) fn pointers(arguments: &[Argument<'_>]) -> Vec<*mut c_void> {
     let pointer = |argument: &Argument<'_>| match argument {
-        Argument::Number(number) => std::ptr::from_ref(number).cast_mut().cast(),
+        Argument::Word(word) => std::ptr::from_ref(word).cast_mut().cast(),
         Argument::Struct(bytes) => bytes.as_ptr().cast_mut().cast(),
     };
     arguments.iter().map(pointer).collect()

@@ -2,6 +2,7 @@
 
 use super::kv::check_segments;
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
 use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
@@ -137,7 +138,10 @@ pub fn gated_delta(
         Backend::Cpu(cpu) => {
             cpu::delta::gated_delta(cpu, out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
         }
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(
+            cuda,
+            delta::gated_delta(out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
+        )?,
     }
     Ok(())
 }
