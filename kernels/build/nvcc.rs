@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::{Sources, stem, toolkit};
+use crate::sources::Sources;
+use crate::toolkit;
 
-/// Chips to compile for instead of [`TARGETS`], by number, with spaces between.
-pub const TARGETS_VARIABLE: &str = "LIFELONG_CUDA_ARCHS";
 /// Ampere to Blackwell, of data centres and of workstations.
 const TARGETS: &str = "80 86 89 90a 100 120";
 /// PTX that the driver compiles for what is not among them.
@@ -30,7 +29,7 @@ const OPTIONS: &[&str] = &[
 /// Compiles every file and writes `images.rs`, which embeds them, and `resources.txt`, what each kernel takes.
 pub fn compile(sources: &Sources) -> Result<(), String> {
     let nvcc = toolkit::nvcc()?;
-    let targets = std::env::var(TARGETS_VARIABLE).unwrap_or_default();
+    let targets = std::env::var(toolkit::TARGETS).unwrap_or_default();
     let targets: Vec<&str> = match targets.split_whitespace().collect::<Vec<_>>() {
         none if none.is_empty() => TARGETS.split_whitespace().collect(),
         some => some,
@@ -55,6 +54,11 @@ pub fn compile(sources: &Sources) -> Result<(), String> {
     }
     write(&sources.out.join("resources.txt"), &resources)?;
     write(&sources.out.join("images.rs"), &images(sources, &chips))
+}
+
+/// The name of a family of kernels.
+fn stem(path: &Path) -> &str {
+    path.file_stem().and_then(|stem| stem.to_str()).expect("kernel files have plain names")
 }
 
 /// The compiler's report on what kernels take.

@@ -271,6 +271,19 @@ fn a_part_of_values_is_addressed_as_it_stands() {
     }
 }
 
+/// Operands larger than what is taken from the device at a time, then small ones again.
+#[test]
+fn large_operands_are_brought_over_in_one_piece() {
+    for count in [400_000, 300, 500_000] {
+        let (x, out) = (random(18, count), vec![0.0; count]);
+        for device in emulated().into_iter().take(1) {
+            let mut found = out.clone();
+            residual::copy(&device, &mut found, &x).unwrap();
+            assert_equal(&found, &x, "a large copy");
+        }
+    }
+}
+
 #[test]
 fn weights_of_another_device_are_refused() {
     for device in emulated() {
