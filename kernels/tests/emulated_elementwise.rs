@@ -5,6 +5,7 @@
 
 mod reference;
 
+use lifelong_kernels::limits::Limits;
 use lifelong_kernels::ops::experts::Shares;
 use lifelong_kernels::ops::rope::{RopeStyle, RopeTable};
 use lifelong_kernels::ops::{activation, embed, experts, norm, pool, residual, rope};
@@ -268,6 +269,15 @@ fn a_part_of_values_is_addressed_as_it_stands() {
         residual::scale(&device, &mut values[13..57], 2.0).unwrap();
         device.synchronize().unwrap();
         assert_equal(&values, &expected, "a part");
+    }
+}
+
+/// How fast an emulator is means nothing; that it is measured without an error does.
+#[test]
+fn limits_are_measured() {
+    for device in emulated().into_iter().take(1) {
+        let limits = Limits::measure(&device, 1 << 20).unwrap();
+        assert!([limits.read, limits.integers, limits.floats].iter().all(|rate| *rate > 0.0 && rate.is_finite()));
     }
 }
 
