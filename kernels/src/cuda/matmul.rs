@@ -236,8 +236,7 @@ impl<'a> Group<'a> {
         let x = Activations { levels, lows, scales, sums };
         let form = Form { groups: groups as i32, zero, factor_bytes: if half_scales { 2 } else { 4 } };
         let grid = [blocks, tokens.div_ceil(tokens_a_block) as u32, 1];
-        let arguments =
-            arguments![Argument::of(&products), Argument::of(&x), Argument::of(&form), tokens as i32];
+        let arguments = arguments![Argument::of(&products), Argument::of(&x), Argument::of(&form), tokens as i32];
         self.op.launch(kernel, grid, 256, shared_bytes, arguments)
     }
 }
