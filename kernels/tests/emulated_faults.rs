@@ -5,6 +5,7 @@ mod checks;
 mod reference;
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,10 @@ const FAULTS: [Fault; 18] = [
     Fault {
         name: "a barrier stands in divergent code",
         file: "matmul.cu",
-        edits: &[("        __syncthreads();\n        const int count", "        if (slice < slices) __syncthreads();\n        const int count")],
+        edits: &[(
+            "        __syncthreads();\n        const int count",
+            "        if (slice < slices) __syncthreads();\n        const int count",
+        )],
         check: products::rounded_products_are_near_the_definition,
     },
     Fault {
@@ -95,7 +99,10 @@ const FAULTS: [Fault; 18] = [
     Fault {
         name: "shared memory is written behind its end",
         file: "matmul.cu",
-        edits: &[("SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH);", "SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH - 1);")],
+        edits: &[(
+            "SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH);",
+            "SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH - 1);",
+        )],
         check: products::plain_products_have_the_processors_bits,
     },
     Fault {
@@ -119,7 +126,10 @@ const FAULTS: [Fault; 18] = [
     Fault {
         name: "values are read from the neighbour's block",
         file: "attention.cu",
-        edits: &[("a.tables[queries[0].table + first / BLOCK_TOKENS]", "a.tables[queries[0].table + (first / BLOCK_TOKENS ^ 1)]")],
+        edits: &[(
+            "a.tables[queries[0].table + first / BLOCK_TOKENS]",
+            "a.tables[queries[0].table + (first / BLOCK_TOKENS ^ 1)]",
+        )],
         check: attention::paged_attention_has_the_processors_bits,
     },
     Fault {
@@ -131,7 +141,10 @@ const FAULTS: [Fault; 18] = [
     Fault {
         name: "groups are added from the last of a slab",
         file: "matmul_blocks.cu",
-        edits: &[("for (int group = 0; group < count; group++) {", "for (int group = count - 1; group >= 0; group--) {")],
+        edits: &[(
+            "for (int group = 0; group < count; group++) {",
+            "for (int group = count - 1; group >= 0; group--) {",
+        )],
         check: products::quantised_products_have_the_processors_bits,
     },
     Fault {
@@ -163,7 +176,15 @@ impl Workshop {
     fn compile(&self, arguments: &[&std::ffi::OsStr]) {
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let done = Command::new(compiler)
-            .args(["-std=c++20", "-O1", "-fPIC", "-w", "-ffp-contract=off", "-fvisibility=hidden", "-DLIFELONG_EMULATED"])
+            .args([
+                "-std=c++20",
+                "-O1",
+                "-fPIC",
+                "-w",
+                "-ffp-contract=off",
+                "-fvisibility=hidden",
+                "-DLIFELONG_EMULATED",
+            ])
             .arg(concat!("-isystem", env!("LIFELONG_EMULATOR_HEADERS")))
             .arg("-I")
             .arg(&self.sources)
@@ -185,7 +206,16 @@ impl Workshop {
         let library = self.folder.join(format!("{index}_{file}.so"));
         let (shared, language, none) = ("-shared".as_ref(), "-xc++".as_ref(), "-xnone".as_ref());
         let symbolic = "-Wl,-Bsymbolic".as_ref();
-        let arguments = [shared, symbolic, language, source.as_ref(), none, self.emulator.as_ref(), "-o".as_ref(), library.as_ref()];
+        let arguments = [
+            shared,
+            symbolic,
+            language,
+            source.as_ref(),
+            none,
+            self.emulator.as_ref(),
+            "-o".as_ref(),
+            library.as_ref(),
+        ];
         self.compile(&arguments);
         library
     }
@@ -207,7 +237,7 @@ fn found_by(check: Check) -> Checked {
     ORDERS.iter().try_for_each(|order| {
         let device = Device::emulated(*order).unwrap();
         // An operation that fails on the way to a check is found as well.
-        let checked = std::panic::catch_unwind(|| check(&device));
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| check(&device)));
         checked.unwrap_or_else(|_| Err("the check could not be set up".into()))
     })
 }

@@ -4,7 +4,7 @@
 mod checks;
 mod reference;
 
-use checks::{products, holds_in_every_order};
+use checks::{holds_in_every_order, products};
 
 #[test]
 fn quantised_products_have_the_processors_bits() {

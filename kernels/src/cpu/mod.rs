@@ -12,6 +12,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod rope;
+pub(crate) mod sample;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 mod vector;

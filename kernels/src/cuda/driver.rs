@@ -65,9 +65,13 @@ impl Driver {
     fn of(gpu: &Gpu) -> std::result::Result<Result<Self>, DriverError> {
         let device = result::device::get(gpu.ordinal as i32)?;
         // SAFETY: `device` is a handle that the driver has just given.
-        if unsafe { result::device::get_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)? } == 0 {
+        if unsafe { result::device::get_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)? }
+            == 0
+        {
             let problem = format!("{}: this system lets only one of processor and GPU touch shared memory", gpu.name);
-            return Ok(Err(Error::Cuda(problem + " at a time (WSL, Windows); use Linux on the machine itself, or the cpu")));
+            return Ok(Err(Error::Cuda(
+                problem + " at a time (WSL, Windows); use Linux on the machine itself, or the cpu",
+            )));
         }
         // SAFETY: as above; released when dropped.
         let context = unsafe { result::primary_ctx::retain(device)? };
@@ -109,9 +113,8 @@ impl Driver {
         if launch.shared_bytes > *allowed {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: a function of a module that is loaded.
-            let asked = unsafe {
-                result::function::set_function_attribute(*function, attribute, launch.shared_bytes as i32)
-            };
+            let asked =
+                unsafe { result::function::set_function_attribute(*function, attribute, launch.shared_bytes as i32) };
             asked.map_err(|error| failed(launch.kernel, error))?;
             *allowed = launch.shared_bytes;
         }
@@ -250,9 +253,11 @@ pub(super) fn survey() -> CudaSurvey {
 fn look(survey: &mut CudaSurvey) -> std::result::Result<(), String> {
     // SAFETY: only asks whether the library can be opened.
     if !unsafe { sys::is_culib_present() } {
-        return Err("no NVIDIA driver is installed (libcuda.so.1 is not found); install one for CUDA 13 (version 580 or \
+        return Err(
+            "no NVIDIA driver is installed (libcuda.so.1 is not found); install one for CUDA 13 (version 580 or \
                     later), or use the cpu"
-            .into());
+                .into(),
+        );
     }
     let failed = |error: DriverError| format!("the NVIDIA driver is there but fails: {error:?}; use the cpu");
     match result::init() {
@@ -272,7 +277,8 @@ fn look(survey: &mut CudaSurvey) -> std::result::Result<(), String> {
     }
     if (major, minor) < OLDEST_DRIVER {
         let (oldest, zero) = OLDEST_DRIVER;
-        let problem = format!("the NVIDIA driver speaks CUDA {major}.{minor}, this program's kernels need {oldest}.{zero}");
+        let problem =
+            format!("the NVIDIA driver speaks CUDA {major}.{minor}, this program's kernels need {oldest}.{zero}");
         return Err(problem + "; install driver 580 or later, or use the cpu");
     }
     Ok(())

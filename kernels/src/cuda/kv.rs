@@ -60,8 +60,7 @@ pub(crate) fn write(
     let slots = operation.step_input("slots", &slots(rows, segments, tables))?;
     let (k, v) = (operation.input(k)?, operation.input(v)?);
     let layer = cache.on_device().layer(cache, layer);
-    let arguments =
-        arguments![layer, k, v, slots, blocks as u32, kv_heads as u32, dim as u32, padded as u32];
+    let arguments = arguments![layer, k, v, slots, blocks as u32, kv_heads as u32, dim as u32, padded as u32];
     operation.launch(kernel, [rows as u32, kv_heads as u32, 1], threads, 0, arguments)?;
     operation.finish()
 }

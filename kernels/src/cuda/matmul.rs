@@ -3,7 +3,7 @@
 //! Which kernel multiplies depends on the number of rows, what an element is does not: `cuda/matmul.cu` and
 //! `cuda/matmul_blocks.cu` say how.
 
-use bytemuck::{NoUninit, Zeroable};
+use bytemuck::{NoUninit, Pod, Zeroable};
 
 use super::Cuda;
 use super::matrix::{DeviceBlocks, DeviceMatrix};
@@ -23,7 +23,7 @@ const STAGES: usize = 3;
 
 /// `Product` of `cuda/products.cuh`.
 #[repr(C)]
-#[derive(Clone, Copy, Zeroable, NoUninit)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct DeviceProduct {
     weights: u64,
     scales: u64,
@@ -36,7 +36,7 @@ struct DeviceProduct {
 
 /// `Products` of `cuda/products.cuh`.
 #[repr(C)]
-#[derive(Clone, Copy, Zeroable, NoUninit)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct DeviceProducts {
     each: [DeviceProduct; MOST_PRODUCTS],
     count: i32,
@@ -236,8 +236,7 @@ impl<'a> Group<'a> {
         let x = Activations { levels, lows, scales, sums };
         let form = Form { groups: groups as i32, zero, factor_bytes: if half_scales { 2 } else { 4 } };
         let grid = [blocks, tokens.div_ceil(tokens_a_block) as u32, 1];
-        let arguments =
-            arguments![Argument::of(&products), Argument::of(&x), Argument::of(&form), tokens as i32];
+        let arguments = arguments![Argument::of(&products), Argument::of(&x), Argument::of(&form), tokens as i32];
         self.op.launch(kernel, grid, 256, shared_bytes, arguments)
     }
 }

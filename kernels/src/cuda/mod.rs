@@ -13,9 +13,9 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod delta;
 #[cfg(feature = "cuda")]
 mod driver;
-pub(crate) mod delta;
 pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
@@ -31,6 +31,7 @@ pub(crate) mod pool;
 pub(crate) mod residual;
 pub(crate) mod rope;
 mod runner;
+pub(crate) mod sample;
 
 use std::sync::{Arc, Mutex};
 

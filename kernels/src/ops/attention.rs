@@ -102,9 +102,7 @@ fn paged_over(
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape, sinks),
-        Backend::Cuda(cuda) => {
-            on_gpu!(cuda, attention::paged(out, q, cache, layer, segments, tables, &shape, sinks))?
-        }
+        Backend::Cuda(cuda) => on_gpu!(cuda, attention::paged(out, q, cache, layer, segments, tables, &shape, sinks))?,
     }
     let reach = shape.window.unwrap_or(usize::MAX);
     let seen = |segment: &Segment| -> usize {
@@ -217,9 +215,7 @@ pub fn bidirectional_biased(
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::bidirectional_biased(cpu, out, q, k, v, lengths, &shape, bias),
-        Backend::Cuda(cuda) => {
-            on_gpu!(cuda, attention::bidirectional_biased(out, q, k, v, lengths, &shape, bias))?
-        }
+        Backend::Cuda(cuda) => on_gpu!(cuda, attention::bidirectional_biased(out, q, k, v, lengths, &shape, bias))?,
     }
     count(device, lengths.iter().map(|length| length * length).sum(), &shape, begun);
     Ok(())

@@ -138,10 +138,9 @@ pub fn gated_delta(
         Backend::Cpu(cpu) => {
             cpu::delta::gated_delta(cpu, out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
         }
-        Backend::Cuda(cuda) => on_gpu!(
-            cuda,
-            delta::gated_delta(out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
-        )?,
+        Backend::Cuda(cuda) => {
+            on_gpu!(cuda, delta::gated_delta(out, convolved, inputs, weights, cache, layer, segments, tables, &shape))?
+        }
     }
     Ok(())
 }

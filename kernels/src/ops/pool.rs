@@ -42,7 +42,9 @@ pub fn last(device: &Device, out: &mut [f32], x: &[f32], lengths: &[usize]) -> R
     let width = check("last", out, x, lengths)?;
     match device.backend() {
         Backend::Cpu(_) => cpu::pool::one_row(out, x, lengths, width, |first, length| first + length - 1),
-        Backend::Cuda(cuda) => on_gpu!(cuda, pool::one_row(out, x, lengths, width, |first, length| first + length - 1))?,
+        Backend::Cuda(cuda) => {
+            on_gpu!(cuda, pool::one_row(out, x, lengths, width, |first, length| first + length - 1))?
+        }
     }
     Ok(())
 }

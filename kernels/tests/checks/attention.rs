@@ -107,7 +107,14 @@ impl Step {
         random(1002, rows * self.heads * self.dim).iter().map(|value| value * 3.0).collect()
     }
 
-    fn attend(&self, device: &Device, cache: &KvCache, packed: &Packed, segments: &[Segment], q: &[f32]) -> Result<Vec<f32>, String> {
+    fn attend(
+        &self,
+        device: &Device,
+        cache: &KvCache,
+        packed: &Packed,
+        segments: &[Segment],
+        q: &[f32],
+    ) -> Result<Vec<f32>, String> {
         let what = self.name();
         let mut out = Guarded::new(q.len());
         let sinks: Vec<f32> = random(1003, self.heads).iter().map(|sink| sink * 2.0).collect();
@@ -123,7 +130,9 @@ impl Step {
     fn name(&self) -> String {
         let Step { heads, kv_heads, dim, kv_type, window, has_sinks, .. } = self;
         let requests: Vec<_> = self.requests.iter().map(|r| (r.context, r.queries, r.shared_blocks)).collect();
-        format!("{heads} heads over {kv_heads} of {dim}, {kv_type:?}, window {window:?}, sinks {has_sinks}, {requests:?}")
+        format!(
+            "{heads} heads over {kv_heads} of {dim}, {kv_type:?}, window {window:?}, sinks {has_sinks}, {requests:?}"
+        )
     }
 
     fn matches_the_processor(&self, device: &Device) -> Checked {
@@ -187,7 +196,12 @@ pub fn shared_prefixes_change_no_row(device: &Device) -> Checked {
         let width = step.heads * step.dim;
         for segment in &packed.segments {
             for token in 0..segment.query_len {
-                let alone = Segment { query_start: 0, query_len: 1, context_len: segment.context_len + token, table: segment.table.clone() };
+                let alone = Segment {
+                    query_start: 0,
+                    query_len: 1,
+                    context_len: segment.context_len + token,
+                    table: segment.table.clone(),
+                };
                 let row = segment.query_start + token;
                 let found = step.attend(device, &cache, &packed, &[alone], &q[row * width..][..width])?;
                 same_bits(&together[row * width..][..width], &found, &format!("row {row}, window {window:?}"))?;
@@ -226,7 +240,8 @@ pub fn bidirectional_attention_has_the_processors_bits(device: &Device) -> Check
         let mut expected = vec![0.0; q.len()];
         attention::bidirectional(&cpu, &mut expected, &q, &k, &v, &lengths, shape).unwrap();
         let mut out = Guarded::new(q.len());
-        attention::bidirectional(device, out.values(), &q, &k, &v, &lengths, shape).map_err(|error| format!("{what}: {error}"))?;
+        attention::bidirectional(device, out.values(), &q, &k, &v, &lengths, shape)
+            .map_err(|error| format!("{what}: {error}"))?;
         same_bits(&out.taken(&what)?, &expected, &what)?;
     }
     Ok(())

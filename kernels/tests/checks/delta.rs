@@ -46,8 +46,19 @@ fn steps(device: &Device, shape: DeltaShape) -> Result<Vec<f32>, String> {
         let what = format!("{shape:?}, step {index}");
         let mut out = Guarded::new(rows * shape.value_heads * shape.value_dim);
         let mut convolved = Guarded::new(rows * shape.channels());
-        delta::gated_delta(device, out.values(), convolved.values(), inputs, weights, &mut cache, 1, segments, &tables, shape)
-            .map_err(|error| format!("{what}: {error}"))?;
+        delta::gated_delta(
+            device,
+            out.values(),
+            convolved.values(),
+            inputs,
+            weights,
+            &mut cache,
+            1,
+            segments,
+            &tables,
+            shape,
+        )
+        .map_err(|error| format!("{what}: {error}"))?;
         all.extend(out.taken(&what)?);
         all.extend(convolved.taken(&what)?);
     }

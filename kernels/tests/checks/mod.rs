@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod delta;
 pub mod products;
+pub mod sample;
 
 use lifelong_kernels::Device;
 

@@ -41,7 +41,9 @@ pub fn quantised_products_have_the_processors_bits(device: &Device) -> Checked {
             let (bytes, _) = quantise(format, n, k, &random(seed, n * k));
             let on_cpu = Matrix::from_bytes(format, n, k, &bytes).unwrap();
             let on_device = Matrix::on(device, format, n, k, &bytes).unwrap();
-            for (tokens, precision) in [(1, Precision::Bits8), (9, Precision::Bits16), (70, Precision::Bits8), (40, Precision::Bits16)] {
+            for (tokens, precision) in
+                [(1, Precision::Bits8), (9, Precision::Bits16), (70, Precision::Bits8), (40, Precision::Bits16)]
+            {
                 // The widest tile is slow to emulate; one format of each form goes there.
                 let is_first_of_form = matches!(format, Format::Q4_1 | Format::Q8_0 | Format::Q6K);
                 if tokens > 32 && (!is_first_of_form || n == 130) {
@@ -89,7 +91,9 @@ fn read(format: Format, value: f32) -> f32 {
 /// f16 and bf16 against double precision: 8 bits, with the activations rounded as the kernels round them, to the order of
 /// the sum; 16 bits, with the activations themselves, to what two numbers of the type leave over.
 pub fn rounded_products_are_near_the_definition(device: &Device) -> Checked {
-    for (format, n, k) in [(Format::BF16, 20, 72), (Format::F16, 20, 72), (Format::BF16, 130, 520), (Format::F16, 130, 520)] {
+    for (format, n, k) in
+        [(Format::BF16, 20, 72), (Format::F16, 20, 72), (Format::BF16, 130, 520), (Format::F16, 130, 520)]
+    {
         let weights: Vec<f32> = random(950, n * k).into_iter().map(|weight| read(format, weight)).collect();
         let matrix = Matrix::on(device, format, n, k, &stored(format, &weights)).unwrap();
         for tokens in [1, 5, 12, 30, 40] {
@@ -100,7 +104,11 @@ pub fn rounded_products_are_near_the_definition(device: &Device) -> Checked {
                 let what = format!("{format:?} [{n}, {k}] {precision:?}, {tokens} rows");
                 let found = product(device, &matrix, &x, precision, &what)?;
                 let expected = linear(x_seen, &weights, k);
-                let magnitudes = linear(&x.iter().map(|x| x.abs()).collect::<Vec<_>>(), &weights.iter().map(|w| w.abs()).collect::<Vec<_>>(), k);
+                let magnitudes = linear(
+                    &x.iter().map(|x| x.abs()).collect::<Vec<_>>(),
+                    &weights.iter().map(|w| w.abs()).collect::<Vec<_>>(),
+                    k,
+                );
                 let error = found.iter().zip(&expected).zip(&magnitudes);
                 let error = error.map(|((found, exact), whole)| (f64::from(*found) - exact).abs() / whole);
                 let worst = error.fold(0.0, f64::max);
@@ -140,7 +148,9 @@ pub fn f16_rows_have_units_of_their_own(device: &Device) -> Checked {
 
 /// A row's bits do not depend on how many rows there are, though kernels do.
 pub fn rows_do_not_depend_on_each_other(device: &Device) -> Checked {
-    for (format, k, most) in [(Format::BF16, 520, 300), (Format::F16, 296, 129), (Format::Q4_1, 160, 129), (Format::Q6K, 256, 64)] {
+    for (format, k, most) in
+        [(Format::BF16, 520, 300), (Format::F16, 296, 129), (Format::Q4_1, 160, 129), (Format::Q6K, 256, 64)]
+    {
         let n = 36;
         let (bytes, _) = match format {
             Format::F16 | Format::BF16 => (stored(format, &random(970, n * k)), vec![]),

@@ -132,8 +132,14 @@ impl Plan {
             let same = requests[begin + 1..].iter().take_while(|next| first.is_some() && next.whole_split(0) == first);
             let end = begin + 1 + same.count();
             let family = &requests[begin..end];
-            let splits: usize = family.iter().flat_map(|request| request.queries.clone()).map(|query| self.queries[query].splits().len()).sum();
-            let is_long = family.iter().any(|request| request.queries.clone().any(|query| self.queries[query].splits().len() > 1));
+            let splits: usize = family
+                .iter()
+                .flat_map(|request| request.queries.clone())
+                .map(|query| self.queries[query].splits().len())
+                .sum();
+            let is_long = family
+                .iter()
+                .any(|request| request.queries.clone().any(|query| self.queries[query].splits().len() > 1));
             let fits = (self.partials + splits) * shape.heads <= MOST_PARTIALS;
             if fits && is_long && (is_idle || family.len() > 1) {
                 self.part(family, (SHARED_ROWS / group).max(1));
@@ -168,7 +174,8 @@ impl Plan {
             let mut begin = 0;
             while begin < family.len() {
                 let blocks = family[begin].whole_split(split);
-                let same = family[begin + 1..].iter().take_while(|next| blocks.is_some() && next.whole_split(split) == blocks);
+                let same =
+                    family[begin + 1..].iter().take_while(|next| blocks.is_some() && next.whole_split(split) == blocks);
                 let end = begin + 1 + same.count();
                 self.part_split(family[begin].queries.start..family[end - 1].queries.end, split, together);
                 begin = end;
@@ -235,8 +242,12 @@ mod tests {
     fn every_split_of_every_query_is_computed_once() {
         for window in [None, Some(5), Some(300)] {
             let tables: Vec<u32> = (0..200).collect();
-            let segments =
-                [segment(0, 1, 1000, 0..63), segment(1, 40, 260, 63..82), segment(41, 3, 0, 82..83), segment(44, 0, 5, 83..84)];
+            let segments = [
+                segment(0, 1, 1000, 0..63),
+                segment(1, 40, 260, 63..82),
+                segment(41, 3, 0, 82..83),
+                segment(44, 0, 5, 83..84),
+            ];
             let plan = Plan::of_segments(&segments, &tables, &shape(window));
             assert_eq!(computed(&plan), seen(&plan), "{window:?}");
             assert_eq!(plan.queries.len(), 44);
