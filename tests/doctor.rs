@@ -86,7 +86,11 @@ fn auto_answers_everywhere_and_a_gpu_that_is_not_there_is_refused() {
     assert!(output.status.success(), "{said}");
     let survey = lifelong_kernels::survey_cuda();
     let falls_back = survey.built_for.is_some() && survey.problem.is_some();
-    assert_eq!(said.lines().filter(|line| line.starts_with("device auto: the cpu")).count(), usize::from(falls_back), "{said}");
+    assert_eq!(
+        said.lines().filter(|line| line.starts_with("device auto: the cpu")).count(),
+        usize::from(falls_back),
+        "{said}"
+    );
     let output = generate("cuda:77");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("cuda:77") && said.contains("hint:"), "{said}");

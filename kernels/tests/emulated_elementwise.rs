@@ -265,7 +265,8 @@ fn tokens_go_to_experts_and_come_back() {
 fn a_part_of_values_is_addressed_as_it_stands() {
     for device in emulated() {
         let mut values = Values::copied(&device, &random(16, 100)).unwrap();
-        let expected: Vec<f32> = values.iter().enumerate().map(|(i, x)| if (13..57).contains(&i) { x * 2.0 } else { *x }).collect();
+        let expected: Vec<f32> =
+            values.iter().enumerate().map(|(i, x)| if (13..57).contains(&i) { x * 2.0 } else { *x }).collect();
         residual::scale(&device, &mut values[13..57], 2.0).unwrap();
         device.synchronize().unwrap();
         assert_equal(&values, &expected, "a part");

@@ -114,17 +114,13 @@ fn batched_equals_alone(model: &dyn Decoder, device: &Device, name: &str) {
     let own: Vec<&[u32]> = texts.iter().map(|text| &text[text.len() - 9..]).collect();
     let contexts = [BLOCK_TOKENS, BLOCK_TOKENS, 0];
     let tables = [5u32, 2, 5, 7, 1];
-    let segment = |index: usize, table| Segment { query_start: index * 9, query_len: 9, context_len: contexts[index], table };
+    let segment =
+        |index: usize, table| Segment { query_start: index * 9, query_len: 9, context_len: contexts[index], table };
     let segments = [segment(0, 0..2), segment(1, 2..4), segment(2, 4..5)];
     let positions: Vec<u32> = contexts.iter().flat_map(|context| *context as u32..*context as u32 + 9).collect();
     let outputs: Vec<usize> = (0..27).collect();
-    let batch = Batch {
-        tokens: &own.concat(),
-        positions: &positions,
-        segments: &segments,
-        tables: &tables,
-        outputs: &outputs,
-    };
+    let batch =
+        Batch { tokens: &own.concat(), positions: &positions, segments: &segments, tables: &tables, outputs: &outputs };
     model.forward(device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
     for (index, text) in texts.iter().enumerate() {
         let alone = decode::logits_from(model, device, text, text.len(), contexts[index]);

@@ -5,8 +5,8 @@ mod shared;
 
 use std::path::Path;
 
-use lifelong_kernels::{Device, Values};
 use lifelong_kernels::ops::pool;
+use lifelong_kernels::{Device, Values};
 use lifelong_models::architecture::{Encoder, Scratch};
 use lifelong_models::{Checkpoint, load_encoder};
 use serde::Deserialize;

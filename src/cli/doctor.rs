@@ -152,7 +152,9 @@ fn sandbox() -> Finding {
 fn python(sources: Option<&Sources>) -> Finding {
     let name = sources.map_or("python3".to_string(), |sources| sources.python.display().to_string());
     match Interpreter::find(&name) {
-        Ok(Interpreter { program, version, .. }) => Finding::fine("Python", format!("{version} ({})", program.display())),
+        Ok(Interpreter { program, version, .. }) => {
+            Finding::fine("Python", format!("{version} ({})", program.display()))
+        }
         Err(error) => {
             let mend = format!("{error}. Python grades programs and fetches models that come as packages");
             Finding::missing("Python", format!("`{name}` does not run"), mend)
@@ -162,10 +164,15 @@ fn python(sources: Option<&Sources>) -> Finding {
 
 fn model_cache(sources: &Sources) -> Finding {
     let folder = sources.home.join("models");
-    let models = std::fs::read_dir(&folder).map_or(0, |entries| entries.flatten().filter(|entry| entry.path().is_dir()).count());
+    let models =
+        std::fs::read_dir(&folder).map_or(0, |entries| entries.flatten().filter(|entry| entry.path().is_dir()).count());
     let found = format!("{}, {models} models", sources.home.display());
     match models {
-        0 => Finding::missing("model cache", found, "`lifelong models list` names models, `lifelong models pull NAME` fetches one"),
+        0 => Finding::missing(
+            "model cache",
+            found,
+            "`lifelong models list` names models, `lifelong models pull NAME` fetches one",
+        ),
         _ => Finding::fine("model cache", found),
     }
 }
