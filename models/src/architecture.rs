@@ -73,7 +73,8 @@ pub trait Decoder: Send + Sync {
     fn notes(&self) -> &[String];
 
     /// Runs one step: writes the keys and values of all its tokens into `cache` and leaves the next-token logits
-    /// `[outputs, V]` in `logits`. Row i of the logits is a function of the token prefix of output i alone, bit for bit.
+    /// `[outputs, V]` in `logits`. Row i of the logits is a function of the token prefix of output i alone, bit for bit. On a
+    /// GPU they are for operations only until it has been waited for ([`Device::synchronize`]).
     ///
     /// Allocates only while a step is larger than any before it: `scratch` and `logits` keep their memory.
     ///
@@ -87,7 +88,7 @@ pub trait Decoder: Send + Sync {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()>;
 }
 

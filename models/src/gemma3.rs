@@ -10,7 +10,7 @@
 //! "Gemma 2", §2. Safetensors hold norm weights as differences from 1, GGUF files as they are used.
 
 use lifelong_kernels::ops::rope::RopeStyle;
-use lifelong_kernels::{Device, Format, KvCache};
+use lifelong_kernels::{Device, Format, KvCache, Values};
 
 use crate::architecture::{Batch, Decoder, Geometry, Scratch, check_batch};
 use crate::checkpoint::{Checkpoint, Metadata};
@@ -257,7 +257,7 @@ impl Decoder for Gemma3 {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
         let rows = batch.tokens.len();

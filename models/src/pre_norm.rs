@@ -9,7 +9,7 @@
 //! Source: Touvron et al. 2023, "LLaMA", §2.2. An architecture of this shape is its [`crate::config::Family`] and the
 //! keys of its own.
 
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 
 use crate::architecture::{Batch, Decoder, Geometry, Scratch, check_batch};
 use crate::checkpoint::Checkpoint;
@@ -205,7 +205,7 @@ impl Decoder for PreNorm {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
         self.body.forward(device, batch, cache, |place| place, scratch)?;

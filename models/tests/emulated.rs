@@ -106,7 +106,7 @@ fn batched_equals_alone(model: &dyn Decoder, device: &Device, name: &str) {
         if seed == 6 { own } else { [shared.clone(), own].concat() }
     });
     let mut cache = KvCache::new(device, model.geometry().kv(8)).unwrap();
-    let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut logits) = (Scratch::default(), Values::default());
     let positions: Vec<u32> = (0..BLOCK_TOKENS as u32).collect();
     let segments = [Segment { query_start: 0, query_len: BLOCK_TOKENS, context_len: 0, table: 0..1 }];
     let batch = Batch { tokens: &shared, positions: &positions, segments: &segments, tables: &[5], outputs: &[] };
@@ -122,6 +122,7 @@ fn batched_equals_alone(model: &dyn Decoder, device: &Device, name: &str) {
     let batch =
         Batch { tokens: &own.concat(), positions: &positions, segments: &segments, tables: &tables, outputs: &outputs };
     model.forward(device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+    device.synchronize().unwrap();
     for (index, text) in texts.iter().enumerate() {
         let alone = decode::logits_from(model, device, text, text.len(), contexts[index]);
         assert_eq!(bits(&logits[index * 9 * vocab..][..9 * vocab]), bits(&alone), "{name}, request {index} of a step");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lifelong_kernels::ops::{experts, matmul};
-use lifelong_kernels::{Device, Matrix};
+use lifelong_kernels::{Device, Matrix, Values};
 
 use super::embedding::Embedding;
 use crate::architecture::Scratch;
@@ -53,7 +53,7 @@ impl Head {
     pub fn forward(
         &self,
         device: &Device,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
         rows: usize,
         outputs: &[usize],
         scratch: &mut Scratch,
@@ -65,7 +65,7 @@ impl Head {
         numbers.clear();
         numbers.extend(outputs.iter().map(|output| *output as u32));
         experts::gather(device, gathered, x, numbers, hidden)?;
-        logits.resize(outputs.len() * self.weight.rows(), 0.0);
+        let logits = logits.take(device, outputs.len() * self.weight.rows())?;
         Ok(matmul::linear(device, logits, gathered, &self.weight)?)
     }
 }
