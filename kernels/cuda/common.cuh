@@ -21,9 +21,8 @@
 #define KERNEL extern "C" __global__
 #define EMULATED(name)
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
-#define DYNAMIC_SHARED(type, name)                                     \
-    extern __shared__ __align__(128) unsigned char dynamic_memory[];   \
-    type* const name = reinterpret_cast<type*>(dynamic_memory)
+#define DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(dynamic_memory)
+extern __shared__ __align__(128) unsigned char dynamic_memory[];
 #endif
 
 #define DEVICE __device__ __forceinline__

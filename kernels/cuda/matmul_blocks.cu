@@ -191,17 +191,19 @@ DEVICE void multiply_few(const Products& products, const Activations& x, const F
 // stage.
 
 // As many as leave two blocks, or one, the shared memory they need.
-constexpr int stages_of(int bits, bool is_fine) { return bits == 8 && is_fine ? 2 : 3; }
+template <int BITS, bool FINE>
+constexpr int STAGES_OF = BITS == 8 && FINE ? 2 : 3;
 constexpr int STAGE_GROUPS = 4;
 constexpr int MANY_ROWS = 128;
 constexpr int MANY_TOKENS = 64;
 // Bytes of a row in a stage, filled up so that the lanes of a warp read from different banks.
-constexpr int row_bytes(int bits) { return STAGE_GROUPS * bits * 4 + 16; }
+template <int BITS>
+constexpr int ROW_BYTES = STAGE_GROUPS * BITS * 4 + 16;
 
 template <int BITS, int HALVES, bool FINE>
 DEVICE void multiply_many(const Products& products, const Activations& x, const Form& form, int tokens) {
-    constexpr int STAGES = stages_of(BITS, FINE);
-    constexpr int W_ROW = row_bytes(BITS), X_ROW = row_bytes(8), X_BYTES = MANY_TOKENS * X_ROW;
+    constexpr int STAGES = STAGES_OF<BITS, FINE>;
+    constexpr int W_ROW = ROW_BYTES<BITS>, X_ROW = ROW_BYTES<8>, X_BYTES = MANY_TOKENS * X_ROW;
     constexpr int STAGE = MANY_ROWS * W_ROW + X_BYTES * (FINE ? 2 : 1);
     DYNAMIC_SHARED(unsigned char, memory);
     const Product& product = product_of(products, blockIdx.x);

@@ -5,6 +5,7 @@ mod checks;
 mod reference;
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -236,7 +237,7 @@ fn found_by(check: Check) -> Checked {
     ORDERS.iter().try_for_each(|order| {
         let device = Device::emulated(*order).unwrap();
         // An operation that fails on the way to a check is found as well.
-        let checked = std::panic::catch_unwind(|| check(&device));
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| check(&device)));
         checked.unwrap_or_else(|_| Err("the check could not be set up".into()))
     })
 }

@@ -3,7 +3,7 @@
 //! Which kernel multiplies depends on the number of rows, what an element is does not: `cuda/matmul.cu` and
 //! `cuda/matmul_blocks.cu` say how.
 
-use bytemuck::{NoUninit, Zeroable};
+use bytemuck::{NoUninit, Pod, Zeroable};
 
 use super::Cuda;
 use super::matrix::{DeviceBlocks, DeviceMatrix};
@@ -23,7 +23,7 @@ const STAGES: usize = 3;
 
 /// `Product` of `cuda/products.cuh`.
 #[repr(C)]
-#[derive(Clone, Copy, Zeroable, NoUninit)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct DeviceProduct {
     weights: u64,
     scales: u64,
@@ -36,7 +36,7 @@ struct DeviceProduct {
 
 /// `Products` of `cuda/products.cuh`.
 #[repr(C)]
-#[derive(Clone, Copy, Zeroable, NoUninit)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct DeviceProducts {
     each: [DeviceProduct; MOST_PRODUCTS],
     count: i32,
