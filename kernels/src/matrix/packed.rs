@@ -4,6 +4,7 @@ use half::{bf16, f16};
 
 use super::blocks::{Group, read_block, zero_level};
 use super::format::Format;
+use crate::cuda::DeviceMatrix;
 use crate::memory::Aligned;
 
 /// Output rows in a tile: the lanes of a vector. The last tile is filled up with zeros.
@@ -15,6 +16,8 @@ pub(crate) enum Storage {
     F16(Panels<HalfBits>),
     BF16(Panels<BrainBits>),
     Blocks(Blocks),
+    /// On a GPU, which reads other layouts.
+    Device(DeviceMatrix),
 }
 
 /// The bits of an IEEE half-precision number.
@@ -114,11 +117,8 @@ impl<T: bytemuck::Zeroable + Copy> Panels<T> {
 
 impl Blocks {
     fn pack(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
-        let bits = if matches!(format, Format::Q4_0 | Format::Q4_1 | Format::Q4K) { 4 } else { 8 };
-        let halves = if matches!(format, Format::Q2K | Format::Q3K | Format::Q6K | Format::Q8K) { 2 } else { 1 };
-        let has_minima = matches!(format, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K);
-        // The exponents of MXFP4 reach further than those of `f16`.
-        let half_precision = format.block_values() == 32 && format != Format::MXFP4;
+        let (bits, halves, half_precision) =
+            (format.packed_bits(), format.scales_in_a_group(), format.has_half_scales());
         let groups = columns / 32;
         let all = rows.div_ceil(TILE_ROWS) * groups;
         let factors = all * halves * TILE_ROWS;
@@ -128,7 +128,7 @@ impl Blocks {
             halves,
             zero: zero_level(format),
             scales: BlockScales::zeroed(half_precision, factors),
-            minima: has_minima.then(|| BlockScales::zeroed(half_precision, factors)),
+            minima: format.has_minima().then(|| BlockScales::zeroed(half_precision, factors)),
             groups,
         };
         let mut read = [Group::default(); 8];
@@ -217,6 +217,7 @@ impl Storage {
             Storage::Blocks(blocks) => {
                 blocks.levels.len() + blocks.scales.bytes() + blocks.minima.as_ref().map_or(0, BlockScales::bytes)
             }
+            Storage::Device(matrix) => matrix.bytes(),
         }
     }
 
@@ -229,6 +230,7 @@ impl Storage {
             Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits.0).to_f32())),
             Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits.0).to_f32())),
             Storage::Blocks(blocks) => blocks.read_row(row, out),
+            Storage::Device(_) => unreachable!("operations check where a matrix lies: our bug"),
         }
     }
 }
