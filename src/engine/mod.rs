@@ -35,3 +35,4 @@ mod softmax;
 mod step;
 mod stop;
 mod submission;
+mod thought;
