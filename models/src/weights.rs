@@ -91,7 +91,7 @@ impl<'a> Weights<'a> {
     fn eight_bit_floats(&mut self, name: &str, expected: &[usize]) -> Result<Vec<u8>> {
         let block = fp8::block(self.checkpoint)?;
         let scale_name = fp8::check_scales(self.checkpoint, name)?;
-        let &[ref before, n, k] = expected else { unreachable!("a weight has rows and columns: our bug") };
+        let &[ref before @ .., n, k] = expected else { unreachable!("a weight has rows and columns: our bug") };
         let blocks = [n.div_ceil(block[0]), k.div_ceil(block[1])];
         let scales = numbers_of(self.checkpoint, &scale_name, &[before, &blocks[..]].concat())?;
         let Some((name, shape, bytes)) = self.checkpoint.stored(name) else { return Ok(Vec::new()) };

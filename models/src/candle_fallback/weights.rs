@@ -75,12 +75,12 @@ impl<'a> Source<'a> {
     }
 }
 
-struct Reader<'a> {
-    source: &'a Source<'a>,
-    factor: &'a Factor<'a>,
+struct Reader<'b, 'a> {
+    source: &'b Source<'a>,
+    factor: &'b Factor<'b>,
 }
 
-impl SimpleBackend for Reader<'_> {
+impl SimpleBackend for Reader<'_, '_> {
     fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
         let mut numbers = self.source.numbers(name, shape.dims()).map_err(|error| {
             let text = error.to_string();

@@ -13,7 +13,7 @@ pub fn golden(family: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Numbers in [-1, 1): eleven bits of SplitMix64 behind the FNV-1a hash of the name.
+/// Numbers in [-1, 1), another set for each salt in front of the name: eleven bits of SplitMix64 behind the FNV-1a hash of the name.
 fn drawn(name: &str, count: usize) -> Vec<f64> {
     let hash = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, hash);
@@ -54,12 +54,13 @@ pub fn write(family: &str, folder: &Path, change: Change) {
         shapes.extend(named.map(|(name, shape)| (format!("model.layers.{layer}.{name}"), shape.clone())));
     }
     let centre = golden["norm_centre"].as_f64().unwrap();
+    let salt = golden["salt"].as_str().unwrap().to_string();
     let config = golden["config"].as_object_mut().unwrap();
     change(config, &mut shapes);
     let (mut header, mut data) = (Map::new(), Vec::new());
     for (name, shape) in &shapes {
         let (start, shape): (usize, Vec<usize>) = (data.len(), serde_json::from_value(shape.clone()).unwrap());
-        data.extend(weight(name, &shape, centre));
+        data.extend(weight(&format!("{salt}{name}"), &shape, centre));
         header.insert(name.clone(), json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, data.len()] }));
     }
     let header = Value::Object(header).to_string();

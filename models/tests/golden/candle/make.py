@@ -76,8 +76,8 @@ def drawn(name, count):
     return (x >> np.uint64(53)).astype(np.float64) / 1024 - 1
 
 
-def weight(name, shape, norm_centre):
-    numbers = drawn(name, math.prod(shape))
+def weight(name, shape, norm_centre, salt):
+    numbers = drawn(f"{salt}{name}", math.prod(shape))
     if "norm" in name and name.endswith("weight"):
         numbers = norm_centre + 0.25 * numbers
     else:
@@ -89,8 +89,8 @@ def tokens(length):
     return [(7 * i * i + 3 * i + 5) % VOCAB for i in range(length)]
 
 
-for family, (architecture, norm_centre, keys) in FAMILIES.items():
-    keys = {"architectures": [architecture], "model_type": family} | keys
+def run(family, architecture, norm_centre, keys, salt):
+    """What is written of a family; `None` where two tokens are so close that another order of sums could swap them."""
     config = transformers.AutoConfig.for_model(family, **{k: v for k, v in keys.items() if k != "model_type"})
     theta = keys.get("rope_theta") or keys["rope_parameters"]["rope_theta"]
     assert config.rope_parameters["rope_theta"] == theta, config.rope_parameters
@@ -98,8 +98,8 @@ for family, (architecture, norm_centre, keys) in FAMILIES.items():
     shapes = {}
     for name, parameter in model.named_parameters():
         shapes[name] = list(parameter.shape)
-        parameter.data = weight(name, shapes[name], norm_centre)
-    prompts, margins = [], []
+        parameter.data = weight(name, shapes[name], norm_centre, salt)
+    prompts = []
     for length in (1, 17, 600):
         ids, greedy, first = tokens(length), [], None
         with torch.no_grad():
@@ -107,14 +107,20 @@ for family, (architecture, norm_centre, keys) in FAMILIES.items():
                 row = model(torch.tensor([ids])).logits[0, -1]
                 first = row if first is None else first
                 best = torch.topk(row, 2)
-                margins.append((best.values[0] - best.values[1]).item() / row.abs().max().item())
+                if (best.values[0] - best.values[1]) / row.abs().max() < 1e-3:
+                    return None
                 ids = ids + [best.indices[0].item()]
                 greedy.append(ids[-1])
         prompts.append({"length": length, "logits": [float(f"{x:.6g}") for x in first.tolist()], "greedy": greedy})
     layer = {name.removeprefix("model.layers.0."): shape for name, shape in shapes.items() if ".layers.0." in name}
     rest = {name: shape for name, shape in shapes.items() if ".layers." not in name}
     assert len(layer) * keys["num_hidden_layers"] + len(rest) == len(shapes)
-    print(family, "smallest margin", min(margins), "distinct", len({t for p in prompts for t in p["greedy"]}))
-    assert min(margins) > 1e-3, family
-    file = {"config": keys, "norm_centre": norm_centre, "layer": layer, "rest": rest, "prompts": prompts}
+    return {"config": keys, "norm_centre": norm_centre, "salt": salt, "layer": layer, "rest": rest, "prompts": prompts}
+
+
+for family, (architecture, norm_centre, keys) in FAMILIES.items():
+    keys = {"architectures": [architecture], "model_type": family} | keys
+    tries = (run(family, architecture, norm_centre, keys, f"{salt} ") for salt in range(50))
+    file = next(file for file in tries if file)
+    print(family, "salt", file["salt"], "distinct", len({t for p in file["prompts"] for t in p["greedy"]}))
     (HERE / f"{family}.json").write_text(json.dumps(file, separators=(",", ":")) + "\n")
