@@ -65,9 +65,25 @@ pub struct Batch<'a> {
     pub outputs: &'a [usize],
 }
 
+/// What of its requests a decoder computes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Batching {
+    /// Rows of any requests in any chunks, behind prefixes that another request computed.
+    #[default]
+    Packed,
+    /// One request: its whole prompt in a step, then a token a step. It keeps keys and values itself, so nothing in the
+    /// cache can be gone on from.
+    OneAtATime,
+}
+
 /// A language model that decodes over a paged cache.
 pub trait Decoder: Send + Sync {
     fn geometry(&self) -> &Geometry;
+
+    /// What a step may hold.
+    fn batching(&self) -> Batching {
+        Batching::Packed
+    }
 
     /// What loading wants people to know: defaults taken, tensors ignored, weights that are not numbers.
     fn notes(&self) -> &[String];

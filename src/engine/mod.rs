@@ -36,3 +36,4 @@ mod softmax;
 mod step;
 mod stop;
 mod submission;
+mod thought;

@@ -25,9 +25,17 @@ pub(crate) struct RowSampling<'a> {
     pub(crate) sampling: &'a Sampling,
     pub(crate) history: &'a History,
     /// The walk through the request's grammar; each is in one row only, so nobody ever waits for it.
-    pub(crate) constraint: Option<&'a Mutex<Constraint>>,
+    pub(crate) constraint: Option<Held<'a>>,
     /// In [0, 1): the row's own number, decided by its seed and position.
     pub(crate) uniform: f64,
+}
+
+/// The form that the next token is held to.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) walk: &'a Mutex<Constraint>,
+    /// A token that may come instead of the form's: the one that opens a thought in front of it.
+    pub(crate) beside: Option<u32>,
 }
 
 /// A drawn token.
@@ -145,8 +153,8 @@ pub(crate) fn draw(logits: &mut [f32], row: &RowSampling<'_>, scratch: &mut Scra
     if row.sampling.has_penalties() {
         row.history.penalise(logits, &mut scratch.before, row.sampling);
     }
-    if let Some(constraint) = row.constraint {
-        let is_masked = constraint.lock().is_ok_and(|mut walk| walk.mask(logits));
+    if let Some(Held { walk, beside }) = row.constraint {
+        let is_masked = walk.lock().is_ok_and(|mut walk| walk.mask(logits, beside));
         if !is_masked {
             return Err(NonFinite);
         }

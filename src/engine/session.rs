@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
+use lifelong_models::Batching;
 
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
@@ -96,16 +97,16 @@ impl Engine {
         at_least_one("max_batch", options.max_batch)?;
         at_least_one("prefill_chunk", options.prefill_chunk)?;
 
-        let geometry = kv_geometry(&model, options)?;
+        let (limits, reuses_prefixes) = limits(&model, options)?;
+        let geometry = kv_geometry(&model, options, limits)?;
         let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
         let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
-        let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
         let stats = Arc::new(Mutex::new(Stats::default()));
         let core = Core {
             decoder: Arc::clone(&model.decoder),
             device: model.device.clone(),
             kv,
-            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, options.prefix_cache)),
+            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, reuses_prefixes)),
             sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
             eos: model.eos.clone(),
             stats: Arc::clone(&stats),
@@ -262,7 +263,11 @@ impl Session {
             let request = &mut requests[index];
             Submission {
                 id: first + index as u64,
-                generation: Generation::new(request, shared.model.text_stream(), constraints.remove(&index)),
+                generation: Generation::new(
+                    request,
+                    shared.model.text_stream(&request.tokens),
+                    constraints.remove(&index),
+                ),
                 tokens: std::mem::take(&mut request.tokens),
                 reply: Reply { index, sender: sender.clone(), streams },
             }
@@ -375,12 +380,28 @@ impl Iterator for Pieces {
     }
 }
 
+/// What a step may hold, and whether computed prefixes are kept: as the options say, where the model can.
+fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)> {
+    match model.decoder.batching() {
+        Batching::Packed => {
+            let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
+            Ok((limits, options.prefix_cache))
+        }
+        Batching::OneAtATime if options.kv_type != KvType::default() => Err(Error::Option {
+            option: "kv_type",
+            expected: format!("`f32`: model `{}` keeps its keys and values itself", model.name),
+            found: format!("{:?}", options.kv_type).to_lowercase(),
+        }),
+        Batching::OneAtATime => Ok((Limits { max_batch: 1, prefill_chunk: usize::MAX }, false)),
+    }
+}
+
 /// The extents of the KV cache that the budget allows.
-fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometry> {
+fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
     let one_block = KvGeometry { kv_type: options.kv_type, ..geometry.kv(1) };
     let bytes_per_block = one_block.bytes_per_block() as u64;
-    let most_useful = (options.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
+    let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {
         Some(bytes) => bytes / bytes_per_block,
         None => (default_kv_bytes(&model.device) / bytes_per_block).min(most_useful),

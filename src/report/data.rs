@@ -66,6 +66,8 @@ pub struct MemoryCalls {
     pub stage: String,
     pub purpose: String,
     pub calls: usize,
+    /// Calls whose prompt did not fit the model's context, so that nothing was asked and the method's fallback applied.
+    pub unasked: usize,
     /// Calls whose reply could not be read, so that the method's fallback applied.
     pub unread: usize,
     pub usage: Usage,
@@ -194,7 +196,8 @@ fn memory_calls(stages: &Stages<'_>) -> Vec<MemoryCalls> {
         for call in records.values().flat_map(|record| record.memory_work.calls()) {
             let entry = counted.entry((stage, call.purpose.as_str())).or_default();
             entry.calls += 1;
-            entry.unread += usize::from(!call.is_read);
+            entry.unasked += usize::from(!call.is_asked());
+            entry.unread += usize::from(call.is_asked() && !call.is_read);
             entry.usage += call.usage;
         }
     }

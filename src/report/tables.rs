@@ -332,6 +332,10 @@ fn memory_calls(data: &ReportData) -> Table {
         text("stage", "sequence/HISTORY/AGENT"),
         text("purpose", "METHOD/PURPOSE of the calls"),
         whole("calls", "calls of the memory to the backbone"),
+        whole(
+            "unasked",
+            "calls whose prompt did not fit the context: nothing was asked, the method's fallback applied",
+        ),
         whole("unread", "calls whose reply could not be read: the method's fallback applied"),
         whole("prompt_tokens", "prompt tokens, reused ones included"),
         whole("generated_tokens", "generated tokens"),
@@ -343,6 +347,7 @@ fn memory_calls(data: &ReportData) -> Table {
             Cell::text(&row.stage),
             Cell::text(&row.purpose),
             Cell::whole(row.calls),
+            Cell::whole(row.unasked),
             Cell::whole(row.unread),
             Cell::whole(prompt_tokens),
             Cell::whole(generated_tokens),

@@ -7,11 +7,12 @@ use anyhow::{Context as _, ensure};
 
 use super::matrix::{self, Unit};
 use super::progress::Progress;
-use super::resolve::Resolved;
+use super::resolve::{Resolved, ResolvedModel};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
 use super::{order, sequence, vote};
 use crate::config::SequenceConfig;
 use crate::engine::embed::{Embedder, EmbedderOptions};
+use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
@@ -74,15 +75,22 @@ fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
     if let Some(config) = config.as_object_mut() {
         config.remove("engine");
     }
-    let models = resolved.backbones.iter().chain(&resolved.embedder);
+    let digest = |model: &ResolvedModel| -> anyhow::Result<String> { Ok(model.files.digest()?.to_string()) };
+    let mut models = BTreeMap::new();
+    for model in &resolved.backbones {
+        // Another version of the program that runs a model is another run.
+        let note = model::runs_through(&model.files)?.map(|program| format!(", through {program}"));
+        models.insert(model.name.clone(), digest(model)? + &note.unwrap_or_default());
+    }
+    if let Some(model) = &resolved.embedder {
+        models.insert(model.name.clone(), digest(model)?);
+    }
     let identity = Identity {
         format: store::FORMAT,
         code: format!("{}, arithmetic {}, prompts {WORDING}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
-        models: models
-            .map(|model| Ok((model.name.clone(), model.files.digest()?.to_string())))
-            .collect::<anyhow::Result<_>>()?,
+        models,
         device: device.name().to_string(),
     };
     let machine = Machine {

@@ -3,7 +3,7 @@
 use std::sync::Once;
 use std::thread::available_parallelism;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use lifelong_kernels::{Device, InstructionSet, survey_cuda};
 
 use super::resolve::ResolvedModel;
@@ -90,18 +90,8 @@ pub fn load_backbone(
     config: &EngineConfig,
     settings: &BackboneSettings,
 ) -> anyhow::Result<Engine> {
-    let engine = start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))?;
-    ensure!(
-        engine.session().dialect().is_none_or(|dialect| dialect.name() != CHANNELS),
-        "backbone `{}` replies in {CHANNELS} channels, thoughts and answers in one text, and a run cannot grade the answer \
-         alone yet; `lifelong generate --json` takes such replies apart",
-        model.name
-    );
-    Ok(engine)
+    start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))
 }
-
-/// The form of replies that runs cannot read: its marks are control tokens, which the text leaves out.
-const CHANNELS: &str = "harmony";
 
 fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettings) -> anyhow::Result<Engine> {
     let device = device(config)?;

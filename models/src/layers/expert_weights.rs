@@ -231,9 +231,9 @@ impl Rows<'_> {
 
 /// `{name}` `[E, n, k]` as it stands.
 fn plain_rows<'a>(weights: &mut Weights<'a>, name: &str, shape: [usize; 3]) -> Result<Rows<'a>> {
-    let view = weights.stack(name, shape)?;
-    let row_bytes = view.bytes.len() / (shape[0] * shape[1]);
-    Ok(Rows { format: view.format, bytes: view.bytes.into(), row_bytes })
+    let (format, bytes) = weights.stack(name, shape)?;
+    let row_bytes = bytes.len() / (shape[0] * shape[1]);
+    Ok(Rows { format, bytes, row_bytes })
 }
 
 /// `{name}` `[E, k, n]`, turned to `[E, n, k]`.
