@@ -10,17 +10,30 @@ use lifelong_models::architecture::{Decoder, Scratch};
 
 use super::batch::PackedBatch;
 use super::error::{Error, Result};
+use super::forced::{ForcedLogprobs, Forcing};
 use super::generation::{Generation, ModelLimits};
 use super::request::Completion;
-use super::sampler::{Draw, NonFinite, RowSampling, Sampler};
-use super::scheduler::{RequestId, Scheduler, Span};
+use super::sampler::{Found, NonFinite, Sampler, Wanted};
+use super::scheduler::{RequestId, Row, Scheduler, Span};
 use super::stats::Stats;
 use super::submission::{Submission, Submissions};
 
 /// What comes back for one request.
 pub(crate) enum Event {
     Text(String),
-    End(Result<Completion>),
+    End(Result<Ended>),
+}
+
+/// What a request became, by what it asked for.
+pub(crate) enum Ended {
+    Completion(Completion),
+    Logprobs(ForcedLogprobs),
+}
+
+/// What a request asks for, as far as it has come.
+pub(crate) enum Work {
+    Generation(Generation),
+    Forcing(Forcing),
 }
 
 /// Where a request's events go, under which number.
@@ -37,11 +50,15 @@ impl Reply {
         // Whoever stopped listening has cancelled, and the message that says so is on its way.
         let _ = self.sender.send((self.index, event));
     }
+
+    pub(crate) fn end(&self, outcome: Result<Ended>) {
+        self.send(Event::End(outcome));
+    }
 }
 
 /// A request that has not ended.
 struct Open {
-    generation: Generation,
+    work: Work,
     reply: Reply,
 }
 
@@ -62,7 +79,7 @@ pub(crate) struct Core {
 pub(crate) struct Buffers {
     batch: PackedBatch,
     scratch: Scratch,
-    /// `[rows that reach their last token, vocabulary]`
+    /// `[tokens whose logits are wanted, vocabulary]`
     logits: Vec<f32>,
     open: BTreeMap<RequestId, Open>,
     /// Requests that are not queued yet, first call first; no entry is empty.
@@ -88,9 +105,9 @@ impl Core {
         while self.scheduler.wants_requests()
             && let Some(first) = submitted.front_mut()
         {
-            if let Some(Submission { id, tokens, generation, reply }) = first.ready.next() {
-                self.scheduler.submit(id, tokens);
-                open.insert(id, Open { generation, reply });
+            if let Some(Submission { id, tokens, outputs, work, reply }) = first.ready.next() {
+                self.scheduler.submit(id, tokens, outputs);
+                open.insert(id, Open { work, reply });
             }
             if first.ready.len() == 0 {
                 submitted.pop_front();
@@ -109,7 +126,7 @@ impl Core {
     pub(crate) fn fail_all(&mut self, error: &Error) {
         self.buffers.submitted.clear();
         for open in std::mem::take(&mut self.buffers.open).into_values() {
-            open.reply.send(Event::End(Err(error.clone())));
+            open.reply.end(Err(error.clone()));
         }
     }
 
@@ -122,8 +139,8 @@ impl Core {
             return self.fail_rows(&spans, &error);
         }
         self.scheduler.commit(&spans);
-        let draws = self.sample(&spans);
-        self.accept(&spans, draws);
+        let found = self.sample(&spans);
+        self.accept(&spans, found);
     }
 
     fn forward(&mut self) -> Result<()> {
@@ -136,49 +153,52 @@ impl Core {
         outcome.map_err(|error| Error::Forward { reason: error.to_string() })
     }
 
-    /// One draw for each span that reached its row's last token.
-    fn sample(&mut self, spans: &[Span]) -> Vec<Result<Draw, NonFinite>> {
+    /// What each wanted row of logits gives, span by span.
+    fn sample(&mut self, spans: &[Span]) -> Vec<Result<Found, NonFinite>> {
         let Buffers { logits, open, counted, .. } = &mut self.buffers;
         let started = Instant::now();
-        let rows: Vec<RowSampling<'_>> = spans
-            .iter()
-            .filter(|span| span.is_last)
-            .map(|span| open[&self.scheduler.rows()[span.row].id].generation.row_sampling())
-            .collect();
-        let draws = self.sampler.sample(logits, self.decoder.geometry().vocab, &rows);
-        counted.sample_seconds += started.elapsed().as_secs_f64();
-        counted.generated_tokens += draws.len() as u64;
-        draws
-    }
-
-    /// Gives each row its token, and ends the rows it was the last for.
-    fn accept(&mut self, spans: &[Span], draws: Vec<Result<Draw, NonFinite>>) {
-        let mut ended: BTreeMap<RequestId, Result<Completion>> = BTreeMap::new();
-        for (span, draw) in spans.iter().filter(|span| span.is_last).zip(draws) {
-            let row = &self.scheduler.rows()[span.row];
-            let (id, reused) = (row.id, row.reused());
-            let Some(Open { generation, reply }) = self.buffers.open.get_mut(&id) else { continue };
-            let Ok(draw) = draw else {
-                let (prompt, position) = (generation.prompt(), generation.drawn());
-                let error = match generation.grammar_fault() {
-                    Some(reason) => Error::GrammarWork { request: id, position, reason },
-                    None => Error::NonFiniteLogits { request: id, prompt, position },
-                };
-                ended.insert(id, Err(error));
-                continue;
-            };
-            let token = draw.token;
-            let limits = ModelLimits { eos: &self.eos, context: self.decoder.geometry().context };
-            let progress = generation.accept(draw, limits);
-            if reply.streams && !progress.shown.is_empty() {
-                reply.send(Event::Text(progress.shown));
-            }
-            match progress.finish {
-                None => self.scheduler.append(span.row, token),
-                Some(finish) => {
-                    ended.insert(id, Ok(generation.take_completion(finish, reused)));
+        let mut wanted: Vec<Wanted<'_>> = Vec::with_capacity(spans.len());
+        for span in spans.iter().filter(|span| span.outputs > 0) {
+            match &open[&self.scheduler.rows()[span.row].id].work {
+                Work::Generation(generation) => {
+                    wanted.push(Wanted::Draw(generation.row_sampling()));
+                    counted.generated_tokens += 1;
+                }
+                Work::Forcing(forcing) => {
+                    let targets = forcing.targets(span.start + span.len, span.outputs);
+                    wanted.extend(targets.iter().map(|target| Wanted::Logprob(*target)));
                 }
             }
+        }
+        let found = self.sampler.sample(logits, self.decoder.geometry().vocab, &wanted);
+        counted.sample_seconds += started.elapsed().as_secs_f64();
+        found
+    }
+
+    /// Gives each row what was found for it, and ends the rows it was the last for.
+    fn accept(&mut self, spans: &[Span], found: Vec<Result<Found, NonFinite>>) {
+        let mut ended: BTreeMap<RequestId, Result<Ended>> = BTreeMap::new();
+        let mut found = found.into_iter();
+        for span in spans.iter().filter(|span| span.outputs > 0) {
+            let own: Vec<Result<Found, NonFinite>> = found.by_ref().take(span.outputs).collect();
+            let row = &self.scheduler.rows()[span.row];
+            let id = row.id;
+            let Some(Open { work, reply }) = self.buffers.open.get_mut(&id) else { continue };
+            let outcome = match work {
+                Work::Generation(generation) => {
+                    let limits = ModelLimits { eos: &self.eos, context: self.decoder.geometry().context };
+                    let drawn = own.into_iter().next().expect("a row that draws wants one row of logits");
+                    match draw_next(generation, row, reply, drawn, limits) {
+                        Ok(token) => {
+                            self.scheduler.append(span.row, token);
+                            continue;
+                        }
+                        Err(outcome) => Some(outcome),
+                    }
+                }
+                Work::Forcing(forcing) => force_next(forcing, row, span, own),
+            };
+            ended.extend(outcome.map(|outcome| (id, outcome)));
         }
         self.end(ended);
     }
@@ -190,20 +210,23 @@ impl Core {
     }
 
     /// Takes the rows' blocks back and counts them before anyone hears of it, so that a follow-up request finds both.
-    fn end(&mut self, ended: BTreeMap<RequestId, Result<Completion>>) {
+    fn end(&mut self, ended: BTreeMap<RequestId, Result<Ended>>) {
         self.scheduler.finish(|id| ended.contains_key(&id));
         for outcome in ended.values() {
             let counted = &mut self.buffers.counted;
             counted.finished_requests += 1;
-            if let Ok(completion) = outcome {
-                counted.prompt_tokens += completion.usage.prompt as u64;
-                counted.reused_tokens += completion.usage.reused as u64;
-            }
+            let usage = match outcome {
+                Ok(Ended::Completion(completion)) => completion.usage,
+                Ok(Ended::Logprobs(found)) => found.usage,
+                Err(_) => continue,
+            };
+            counted.prompt_tokens += usage.prompt as u64;
+            counted.reused_tokens += usage.reused as u64;
         }
         self.publish_stats();
         for (id, outcome) in ended {
             if let Some(open) = self.buffers.open.remove(&id) {
-                open.reply.send(Event::End(outcome));
+                open.reply.end(outcome);
             }
         }
     }
@@ -219,4 +242,49 @@ impl Core {
             *stats = *counted;
         }
     }
+}
+
+/// The next token of a generation, or its end.
+fn draw_next(
+    generation: &mut Generation,
+    row: &Row,
+    reply: &Reply,
+    found: Result<Found, NonFinite>,
+    limits: ModelLimits<'_>,
+) -> std::result::Result<u32, Result<Ended>> {
+    let Ok(Found::Draw(draw)) = found else {
+        let (request, prompt, position) = (row.id, generation.prompt(), generation.drawn());
+        return Err(Err(match generation.grammar_fault() {
+            Some(reason) => Error::GrammarWork { request, position, reason },
+            None => Error::NonFiniteLogits { request, prompt, position },
+        }));
+    };
+    let token = draw.token;
+    let progress = generation.accept(draw, limits);
+    if reply.streams && !progress.shown.is_empty() {
+        reply.send(Event::Text(progress.shown));
+    }
+    match progress.finish {
+        None => Ok(token),
+        Some(finish) => Err(Ok(Ended::Completion(generation.take_completion(finish, row.reused())))),
+    }
+}
+
+/// Takes in log-probabilities of a forced row; its end with the last of them.
+fn force_next(
+    forcing: &mut Forcing,
+    row: &Row,
+    span: &Span,
+    found: Vec<Result<Found, NonFinite>>,
+) -> Option<Result<Ended>> {
+    let mut logprobs = Vec::with_capacity(found.len());
+    for (index, found) in found.into_iter().enumerate() {
+        let Ok(Found::Logprob(logprob)) = found else {
+            let position = span.start + span.len - span.outputs + index + 1 - forcing.prompt();
+            return Some(Err(Error::NonFiniteLogits { request: row.id, prompt: forcing.prompt(), position }));
+        };
+        logprobs.push(logprob);
+    }
+    forcing.accept(span.start + span.len, &logprobs);
+    span.is_last.then(|| Ok(Ended::Logprobs(forcing.take(row.reused()))))
 }
