@@ -62,7 +62,8 @@ struct Options {
 enum Mode {
     /// All workflows anew from all successes.
     Reinduce,
-    /// New workflows from the newest success, beside those there are.
+    /// New workflows from the newest success, beside those there are; one that says what a known one does is left out,
+    /// which takes an embedding model.
     Append,
     /// No induction: successes with different steps are shown as they are.
     Examples,
@@ -109,7 +110,12 @@ impl Options {
     }
 
     fn embeds(&self) -> bool {
-        self.show == Show::Nearest || self.same_task_cosine.is_some()
+        self.embeds_workflows() || self.same_task_cosine.is_some()
+    }
+
+    /// To choose the nearest, or to know a new workflow that says what an old one does.
+    fn embeds_workflows(&self) -> bool {
+        self.show == Show::Nearest || self.mode == Mode::Append
     }
 }
 
@@ -176,7 +182,7 @@ struct Workflow {
     description: String,
     /// Numbered steps, one a line or more.
     body: String,
-    /// Of title and description, with `show = "nearest"`.
+    /// Of title and description, with `show = "nearest"` or `mode = "append"`.
     vector: Option<Vector>,
 }
 
@@ -325,7 +331,7 @@ impl Workflows {
         mut workflows: Vec<Workflow>,
         handles: &Handles<'_>,
     ) -> anyhow::Result<Vec<Workflow>> {
-        if self.options.show == Show::Nearest {
+        if self.options.embeds_workflows() {
             let keys: Vec<String> = workflows.iter().map(Workflow::key).collect();
             for (workflow, vector) in workflows.iter_mut().zip(space.embed(NAME, &keys, handles)?) {
                 workflow.vector = Some(vector);
@@ -502,6 +508,22 @@ mod tests {
         }
         let shown = bench.recall(examples.as_ref(), &task("x"));
         assert_eq!(shown.contexts[0].blocks[0].content.as_text(), "Task: b\nStep 1:\nDo: r");
+    }
+
+    /// Also where all workflows are shown, and none is looked for by its vector.
+    #[test]
+    fn append_leaves_out_what_a_known_workflow_says_under_another_title() {
+        let bench = Bench::new(|prompt| {
+            if prompt.contains("second") { FLOWS.replace("Add up\n", "Add\nup ").replace("Count", "Tally") } else { FLOWS.into() }
+        });
+        let mut memory = create(NAME, "mode = \"append\"");
+        bench.learn(memory.as_mut(), &experience("first", "r", true, 0));
+        bench.learn(memory.as_mut(), &experience("second", "r", true, 1));
+        let shown = bench.recall(memory.as_ref(), &task("x"));
+        let ids: Vec<&str> = shown.contexts[0].blocks.iter().map(|block| block.id.as_str()).collect();
+        assert_eq!(ids, ["Count letters", "Add up", "Tally letters"]);
+        let needs = |options: &str| Awm.resolve(&toml::from_str(options).unwrap()).unwrap().needs_embedder;
+        assert!(needs("mode = \"append\"") && !needs(""));
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub(super) fn render(data: &ReportData) -> anyhow::Result<String> {
         votes: view::votes(data),
         voters: data.vote.as_ref().map(|vote| vote.voters.as_slice()),
         stopping: beside::stopping::view(data),
-        error_rate: data.stopping.map(|rule| rule.error_rate * 100.0),
+        error_rate: data.stopping.map(|rule| points(rule.error_rate)),
         logprobs: beside::logprob::view(data),
         logprob_maps: logprob_maps(data)?,
         traced: beside::attribution::strongest(data, STRONGEST),
