@@ -142,7 +142,10 @@ fn a_reference_behind_a_prompt_that_was_attempted_computes_only_itself() {
     // Nine blocks of the prompt are reused; its last 16 tokens and nine of the continuation are computed.
     assert_eq!((found.usage.prompt, found.usage.reused, found.usage.generated), (160, 144, 0));
     assert_eq!(after.computed_tokens - before.computed_tokens, 16 + 9);
-    assert_eq!((after.finished_requests, after.generated_tokens), (before.finished_requests + 1, before.generated_tokens));
+    assert_eq!(
+        (after.finished_requests, after.generated_tokens),
+        (before.finished_requests + 1, before.generated_tokens)
+    );
 }
 
 #[test]
@@ -155,8 +158,15 @@ fn what_cannot_be_rated_fails_alone_and_says_why() {
         continuation: vec![2; continuation],
     };
     let foreign = ForcedRequest { prompt: vec![1; 4], continuation: vec![2, 400] };
-    let requests =
-        vec![request(20, 5), request(0, 5), request(20, 0), request(500, 13), foreign, request(200, 57), request(200, 56)];
+    let requests = vec![
+        request(20, 5),
+        request(0, 5),
+        request(20, 0),
+        request(500, 13),
+        foreign,
+        request(200, 57),
+        request(200, 56),
+    ];
     let mut found: Vec<_> = engine.session().logprobs_all(requests).collect();
     found.sort_by_key(|(index, _)| *index);
     let errors: Vec<Option<Error>> = found.into_iter().map(|(_, outcome)| outcome.err()).collect();

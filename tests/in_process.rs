@@ -124,7 +124,8 @@ fn what_stops_and_what_is_added_changes_nothing_else() {
     let whole = lines(home, "certain", "");
     assert!(before.is_subset(&whole));
     assert_eq!(lines(home, "certain", "logprob/").len(), 12 + 12 * 11);
-    let kept: Vec<String> = whole.iter().enumerate().filter(|(index, _)| index % 3 > 0).map(|(_, line)| line.clone()).collect();
+    let kept: Vec<String> =
+        whole.iter().enumerate().filter(|(index, _)| index % 3 > 0).map(|(_, line)| line.clone()).collect();
     let kept: Vec<String> =
         before.iter().cloned().chain(kept.into_iter().filter(|line| !before.contains(line))).collect();
     fs::write(home.join("slow/attempts.jsonl"), kept.join("\n") + "\n").unwrap();

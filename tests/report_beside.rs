@@ -60,7 +60,8 @@ fn seeds_that_stop_are_counted_and_their_signs_are_those_of_all_seeds() {
     let dir = folder();
     let store = open(dir.path(), true);
     store.put_once("pool.json", &serde_json::to_vec(&run.pool).unwrap()).unwrap();
-    let is_drawn = |record: &&AttemptRecord| (record.coord.attempt as usize) < seeds_of(record.coord.sequence, record.coord.step);
+    let is_drawn =
+        |record: &&AttemptRecord| (record.coord.attempt as usize) < seeds_of(record.coord.sequence, record.coord.step);
     let drawn: Vec<&AttemptRecord> = run.matrix.iter().filter(is_drawn).collect();
     drawn.iter().for_each(|record| store.append((*record).clone()).unwrap());
     let baseline = run.pool.tasks.len() * SMALL.seeds as usize;
@@ -148,7 +149,10 @@ fn signs_by_log_probability_are_compared_with_the_sampled_ones() {
     }
     // The same records give the same bytes.
     report(full);
-    assert!(page.split("times:begin").next() == fs::read_to_string(full.join("report/index.html")).unwrap().split("times:begin").next());
+    assert!(
+        page.split("times:begin").next()
+            == fs::read_to_string(full.join("report/index.html")).unwrap().split("times:begin").next()
+    );
 }
 
 /// Three draws: without the poison the probe is right each time, without the best helper never; the others do nothing,
@@ -165,7 +169,7 @@ fn the_poison_leads_the_harms_and_the_helper_the_helps() {
     let case = AttributionCase {
         sequence: 1,
         run: 0,
-        probe: 12,
+        probe: 11,
         earlier: 6,
         score: 0.0,
         earlier_score: 1.0,
@@ -176,8 +180,13 @@ fn the_poison_leads_the_harms_and_the_helper_the_helps() {
     store.put_once(ATTRIBUTION_FILE, &serde_json::to_vec(&plan).unwrap()).unwrap();
     let model = &run.matrix[0];
     // Scores of three draws and the log-probability, by what is left out: nothing, poison, neutral, helper, slight.
-    let truth: [([f64; 3], f64); 5] =
-        [([0.0, 0.0, 1.0], -1.0), ([1.0, 1.0, 1.0], -0.2), ([0.0, 0.0, 1.0], -1.0), ([0.0, 0.0, 0.0], -1.5), ([0.0, 0.0, 1.0], -1.1)];
+    let truth: [([f64; 3], f64); 5] = [
+        ([0.0, 0.0, 1.0], -1.0),
+        ([1.0, 1.0, 1.0], -0.2),
+        ([0.0, 0.0, 1.0], -1.0),
+        ([0.0, 0.0, 0.0], -1.5),
+        ([0.0, 0.0, 1.0], -1.1),
+    ];
     for (left_out, (scores, logprob)) in (0u32..).zip(truth) {
         for (draw, score) in (0u32..).zip(scores) {
             store.append(unit("attribution/positive/rag", (0, left_out, draw), score, model)).unwrap();
@@ -191,7 +200,8 @@ fn the_poison_leads_the_harms_and_the_helper_the_helps() {
     let found: Vec<(u32, Option<f64>)> = attribution.effects.iter().map(|effect| (effect.step, effect.value)).collect();
     let expected = [(learned[0], -2.0 / 3.0), (learned[1], 0.0), (learned[2], 1.0 / 3.0), (learned[3], 0.0)];
     assert_eq!(found, expected.map(|(step, value)| (step, Some(value))));
-    let nats: Vec<f64> = attribution.effects.iter().map(|effect| (effect.logprob.unwrap() * 10.0).round() / 10.0).collect();
+    let nats: Vec<f64> =
+        attribution.effects.iter().map(|effect| (effect.logprob.unwrap() * 10.0).round() / 10.0).collect();
     assert_eq!(nats, [-0.8, 0.0, 0.5, 0.1]);
 
     let rows = table(dir.path(), "attribution");
@@ -201,7 +211,8 @@ fn the_poison_leads_the_harms_and_the_helper_the_helps() {
     let section = &page[page.find("id=\"attribution\"").unwrap()..];
     let section = &section[..section.find("</section>").unwrap()];
     // The poison first, then the helper, then what only moved the log-probability; nothing else.
-    let rows: Vec<&str> = section.split("<tr>").filter(|row| row.contains(">harms<") || row.contains(">helps<")).collect();
+    let rows: Vec<&str> =
+        section.split("<tr>").filter(|row| row.contains(">harms<") || row.contains(">helps<")).collect();
     assert_eq!(rows.len(), 3, "{section}");
     assert!(rows[0].contains("harms") && rows[0].contains("−66.7"), "{}", rows[0]);
     assert!(rows[1].contains("helps") && rows[1].contains("+33.3"), "{}", rows[1]);

@@ -360,7 +360,10 @@ impl RunConfig {
                 );
             }
         }
-        ensure!(self.logprob.is_none() || self.matrix.is_some(), "`[logprob]` rates the pairs of a matrix: add `[matrix]`");
+        ensure!(
+            self.logprob.is_none() || self.matrix.is_some(),
+            "`[logprob]` rates the pairs of a matrix: add `[matrix]`"
+        );
         if let Some(vote) = &self.vote {
             let seeds = self.matrix.as_ref().map(|matrix| matrix.seeds);
             ensure!(seeds.is_some(), "`[vote]` votes on a matrix: add a `[matrix]` table");

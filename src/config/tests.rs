@@ -72,13 +72,17 @@ fn values_out_of_range_name_key_value_and_range() {
 /// Stages that only read what others made are no part of a run's identity, so that a run can be traced after the fact.
 #[test]
 fn stages_that_change_no_other_are_not_stored_with_the_run() {
-    let stages = "[matrix]\n[logprob]\n[vote]\n[sequence]\n[attribution]\nprobes = \"every\"\n[[agents]]\nname = \"a\"\n";
+    let stages =
+        "[matrix]\n[logprob]\n[vote]\n[sequence]\n[attribution]\nprobes = \"every\"\n[[agents]]\nname = \"a\"\n";
     let config = parse(&format!("{SMALL}{stages}")).unwrap();
     assert!(config.logprob.is_some());
     assert_eq!(config.attribution.as_ref().unwrap().probes, TracedProbes::Every);
     let stored = serde_json::to_value(&config).unwrap();
     assert!(stored.get("matrix").is_some() && stored.get("logprob").is_none() && stored.get("attribution").is_none());
-    assert!(stored["matrix"].get("stopping").is_none(), "a run without stopping is the run it was before there was any");
+    assert!(
+        stored["matrix"].get("stopping").is_none(),
+        "a run without stopping is the run it was before there was any"
+    );
 }
 
 #[test]

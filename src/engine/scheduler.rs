@@ -144,7 +144,8 @@ impl Scheduler {
         }
         // Requests before this one wait for blocks in the making, which no admission changes.
         let mut passed_by = 0;
-        while self.running.len() < self.limits.max_batch && budget.tokens > 0 && self.preemptions == preemptions_before {
+        while self.running.len() < self.limits.max_batch && budget.tokens > 0 && self.preemptions == preemptions_before
+        {
             let Some((index, path)) = self.next_to_admit(passed_by) else { break };
             passed_by = index;
             self.admit(index, path);

@@ -15,6 +15,7 @@ use lifelong_kernels::{KvCache, KvGeometry, KvType};
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
 use super::error::{Error, Result};
+use super::forced::{ForcedLogprobs, ForcedRequest};
 use super::generate::{Generate, Prompter};
 use super::generation::Generation;
 use super::grammar::{Constraint, GrammarCompiler};
@@ -22,7 +23,6 @@ use super::model::{LoadedModel, render};
 use super::planner;
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
-use super::forced::{ForcedLogprobs, ForcedRequest};
 use super::scheduler::{Limits, Outputs, RequestId, Scheduler};
 use super::serve::{Message, serve};
 use super::stats::Stats;
@@ -282,11 +282,7 @@ impl Session {
     }
 
     /// Gives the engine the valid requests of a call.
-    pub(super) fn hand_over(
-        &self,
-        ids: Range<RequestId>,
-        ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>,
-    ) {
+    pub(super) fn hand_over(&self, ids: Range<RequestId>, ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>) {
         // When the engine has stopped, the submissions are dropped with their sender, and the iterator says so.
         let _ = self.outbox.send(Message::Submit(Submissions { ids, ready }));
     }

@@ -514,7 +514,11 @@ mod tests {
     #[test]
     fn append_leaves_out_what_a_known_workflow_says_under_another_title() {
         let bench = Bench::new(|prompt| {
-            if prompt.contains("second") { FLOWS.replace("Add up\n", "Add\nup ").replace("Count", "Tally") } else { FLOWS.into() }
+            if prompt.contains("second") {
+                FLOWS.replace("Add up\n", "Add\nup ").replace("Count", "Tally")
+            } else {
+                FLOWS.into()
+            }
         });
         let mut memory = create(NAME, "mode = \"append\"");
         bench.learn(memory.as_mut(), &experience("first", "r", true, 0));

@@ -133,7 +133,10 @@ mod tests {
     use super::*;
 
     fn gains(pairs: &[(u32, f64, f64)]) -> Vec<TwoGains> {
-        pairs.iter().map(|(target, standard, other)| TwoGains { target: *target, standard: *standard, other: *other }).collect()
+        pairs
+            .iter()
+            .map(|(target, standard, other)| TwoGains { target: *target, standard: *standard, other: *other })
+            .collect()
     }
 
     #[test]
@@ -155,7 +158,11 @@ mod tests {
         assert!((found.spearman.0.unwrap() - 0.608_759_587_4).abs() < 1e-9, "{:?}", found.spearman);
         let interval = found.pearson.1.unwrap();
         assert!(interval.low < 0.67 && interval.high > 0.67, "{interval:?}");
-        assert_eq!(concordance(&gains(&[(0, 0.0, 1.0), (1, 0.0, 2.0)]), Seed(1)).pearson.0, None, "one side is constant");
+        assert_eq!(
+            concordance(&gains(&[(0, 0.0, 1.0), (1, 0.0, 2.0)]), Seed(1)).pearson.0,
+            None,
+            "one side is constant"
+        );
     }
 
     #[test]

@@ -257,7 +257,10 @@ mod tests {
             for (name, draw) in draws {
                 let (positive, negative, _) = simulate(rule, 300, draw);
                 assert!(positive + negative <= at_most, "{name} at {error_rate}: {positive} + {negative}");
-                assert!(positive <= at_most / 2.0 * 1.2 && negative <= at_most / 2.0 * 1.2, "{name}: {positive} {negative}");
+                assert!(
+                    positive <= at_most / 2.0 * 1.2 && negative <= at_most / 2.0 * 1.2,
+                    "{name}: {positive} {negative}"
+                );
             }
         }
     }

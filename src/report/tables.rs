@@ -357,8 +357,14 @@ fn memory_calls(data: &ReportData) -> Table {
 fn attempts(data: &ReportData) -> Table {
     let columns = vec![
         text("stage", "matrix/MODEL, logprob/MODEL, sequence/HISTORY/AGENT, attribution/… or attribution-logprob/…"),
-        whole("sequence", "matrix and logprob: 0 = no demonstration, i + 1 = task i; sequence: its index; attribution: case"),
-        whole("step", "matrix and logprob: target task; sequence: position; attribution: 0 = whole memory, i + 1 = without i"),
+        whole(
+            "sequence",
+            "matrix and logprob: 0 = no demonstration, i + 1 = task i; sequence: its index; attribution: case",
+        ),
+        whole(
+            "step",
+            "matrix and logprob: target task; sequence: position; attribution: 0 = whole memory, i + 1 = without i",
+        ),
         whole("attempt", "seed, run or draw"),
         text("task", "task"),
         text("kind", "sequence: cold_probe, warm_up, warm_probe, intervening or probe"),

@@ -57,7 +57,11 @@ pub fn plan(
                     let stage = sequence::stage_name(&history.name, agent);
                     let at = |step: usize| Coord { stage: stage.clone(), sequence, step: step as u32, attempt: run };
                     let probes = probes(store, planned, at)?;
-                    cases.extend(traced(planned, &probes, config).map(|case| AttributionCase { sequence, run, ..case }));
+                    cases.extend(traced(planned, &probes, config).map(|case| AttributionCase {
+                        sequence,
+                        run,
+                        ..case
+                    }));
                 }
             }
             groups.push(AttributionGroup {
@@ -161,12 +165,7 @@ impl Case<'_> {
 ///
 /// # Errors
 /// The first case that cannot go on, with its place; what was stored stays.
-pub fn run(
-    world: &World<'_>,
-    plan: &AttributionPlan,
-    sequences: &SequencesPlan,
-    threads: usize,
-) -> anyhow::Result<()> {
+pub fn run(world: &World<'_>, plan: &AttributionPlan, sequences: &SequencesPlan, threads: usize) -> anyhow::Result<()> {
     let cases: Vec<Case<'_>> = plan
         .groups
         .iter()
@@ -190,7 +189,8 @@ pub fn run(
                         && let Ok(mut failure) = failure.lock()
                     {
                         let AttributionGroup { history, agent, .. } = case.group;
-                        failure.get_or_insert(error.context(format!("attribution/{history}/{agent} case {}", case.index)));
+                        failure
+                            .get_or_insert(error.context(format!("attribution/{history}/{agent} case {}", case.index)));
                     }
                 }
             });
@@ -213,8 +213,10 @@ fn trace(world: &World<'_>, case: &Case<'_>, sequences: &SequencesPlan) -> anyho
     let states = states(world, &chain, case)?;
     let outcomes: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
         let (chain, states) = (&chain, &states);
-        let threads: Vec<_> =
-            open.into_iter().map(|left_out| scope.spawn(move || probe_without(world, chain, case, left_out, states))).collect();
+        let threads: Vec<_> = open
+            .into_iter()
+            .map(|left_out| scope.spawn(move || probe_without(world, chain, case, left_out, states)))
+            .collect();
         let joined = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| anyhow::bail!("a memory's thread panicked: this is a bug in lifelong"))
         });
@@ -249,7 +251,8 @@ fn states(world: &World<'_>, chain: &Chain<'_>, case: &Case<'_>) -> anyhow::Resu
             states.insert(step, memory.save());
         }
         if planned.kind.updates_memory() && step < case.plan.probe {
-            learn(world, chain, step as usize, &record, &mut memory).with_context(|| chain.place(world, step as usize))?;
+            learn(world, chain, step as usize, &record, &mut memory)
+                .with_context(|| chain.place(world, step as usize))?;
         }
         chain.freeze_after(planned.kind, &mut memory);
     }

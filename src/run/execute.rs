@@ -16,8 +16,8 @@ use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
 use crate::record::plan::{
-    ATTRIBUTION_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, Stopping,
-    VOTE_FILE, VotePlan,
+    ATTRIBUTION_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan,
+    Stopping, VOTE_FILE, VotePlan,
 };
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};

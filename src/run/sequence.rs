@@ -290,12 +290,8 @@ impl Tried {
     ) -> AttemptRecord {
         let Made { attempt, pending, cut_tokens, .. } = &self.made;
         let (score, detail) = grade::grade(task, attempt, &world.resolved.grading);
-        let memory_work = MemoryWork {
-            learned,
-            recalled: self.recalled.clone(),
-            pending: pending.clone(),
-            cut_tokens: *cut_tokens,
-        };
+        let memory_work =
+            MemoryWork { learned, recalled: self.recalled.clone(), pending: pending.clone(), cut_tokens: *cut_tokens };
         AttemptRecord { coord, task: task.id().clone(), attempt: attempt.clone(), score, detail, memory, memory_work }
     }
 }

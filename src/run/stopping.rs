@@ -40,13 +40,7 @@ pub fn open_pairs(
 ///
 /// # Errors
 /// When the engine or the store fails; what was stored stays.
-pub fn run(
-    stage: &Stage<'_>,
-    pairs: &[(u32, u32)],
-    seeds: u32,
-    rule: Stopping,
-    threads: usize,
-) -> anyhow::Result<()> {
+pub fn run(stage: &Stage<'_>, pairs: &[(u32, u32)], seeds: u32, rule: Stopping, threads: usize) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
     let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let has_failed = || failure.lock().map_or(true, |failure| failure.is_some());

@@ -170,10 +170,23 @@ fn ranked(data: &ReportData, each: usize) -> Vec<(&'static str, &Effect)> {
 
 pub(in crate::report) fn strongest(data: &ReportData, each: usize) -> View {
     let headers = [
-        "", "history", "agent", "experience", "probe", "steps before", "vote", "effect [95 %]", "nats", "probe score", "earlier",
+        "",
+        "history",
+        "agent",
+        "experience",
+        "probe",
+        "steps before",
+        "vote",
+        "effect [95 %]",
+        "nats",
+        "probe score",
+        "earlier",
     ];
-    let mut view =
-        View::new("Experiences that moved a probe (effect in points; nats a token of the probe's reference)", 7, &headers);
+    let mut view = View::new(
+        "Experiences that moved a probe (effect in points; nats a token of the probe's reference)",
+        7,
+        &headers,
+    );
     for (side, effect) in ranked(data, each) {
         let case = &effect.case;
         view.rows.push(vec![
@@ -181,7 +194,13 @@ pub(in crate::report) fn strongest(data: &ReportData, each: usize) -> View {
             effect.history.clone(),
             effect.agent.clone(),
             data.task_name(effect.task),
-            format!("{} (sequence {}, run {}, step {})", data.task_name(effect.probe), case.sequence, case.run, case.probe),
+            format!(
+                "{} (sequence {}, run {}, step {})",
+                data.task_name(effect.probe),
+                case.sequence,
+                case.run,
+                case.probe
+            ),
             (case.probe - effect.step).to_string(),
             effect.relation.map_or("n/a", Relation::as_str).to_string(),
             signed_interval(effect.value, effect.interval),
@@ -199,7 +218,11 @@ pub(in crate::report) fn by_relation(data: &ReportData) -> View {
     let mut view = View::new("Effect of single experiences on traced probes, by voted relation (points)", 3, &headers);
     let Some(attribution) = &data.beside.attribution else { return view };
     for group in &attribution.plan.groups {
-        for relation in [Relation::Positive, Relation::Neutral, Relation::Negative, Relation::Mixed].map(Some).into_iter().chain([None]) {
+        for relation in [Relation::Positive, Relation::Neutral, Relation::Negative, Relation::Mixed]
+            .map(Some)
+            .into_iter()
+            .chain([None])
+        {
             let is_here = |effect: &&Effect| {
                 (&effect.history, &effect.agent, effect.relation) == (&group.history, &group.agent, relation)
             };

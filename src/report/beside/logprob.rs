@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::metric::{
-    Concordance, Interval, TwoGains, agreement, cluster_interval, concordance, mean, sign,
-};
+use crate::metric::{Concordance, Interval, TwoGains, agreement, cluster_interval, concordance, mean, sign};
 use crate::record::AttemptRecord;
 use crate::record::plan::{LogprobPlan, Relation};
 use crate::seed::Seed;
@@ -108,8 +106,18 @@ fn logprob(records: &BTreeMap<(u32, u32, u32), &AttemptRecord>, sequence: u32, t
 
 pub(in crate::report) fn view(data: &ReportData) -> View {
     let headers = [
-        "model", "pairs", "positive", "negative", "mean gain", "same sign [95 %]", "of pairs", "same sign, sure pairs",
-        "of pairs", "Pearson [95 %]", "Spearman [95 %]", "agrees",
+        "model",
+        "pairs",
+        "positive",
+        "negative",
+        "mean gain",
+        "same sign [95 %]",
+        "of pairs",
+        "same sign, sure pairs",
+        "of pairs",
+        "Pearson [95 %]",
+        "Spearman [95 %]",
+        "agrees",
     ];
     let title = "Gains by log-probability of the reference (nats a token), against the sampled gains";
     let mut view = View::new(title, 1, &headers);
@@ -168,7 +176,11 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
         Column::new("source", Kind::Text, "demonstrated task"),
         Column::new("target", Kind::Text, "task whose reference is rated"),
         Column::new("gain_nats", Kind::Real, "logprob_with - logprob_without"),
-        Column::new("logprob_with", Kind::Real, "mean log-probability of a token of the reference behind the source, in nats"),
+        Column::new(
+            "logprob_with",
+            Kind::Real,
+            "mean log-probability of a token of the reference behind the source, in nats",
+        ),
         Column::new("logprob_without", Kind::Real, "the same without a demonstration"),
         Column::new("sampled_gain", Kind::Real, "gain by sampling, in score units"),
         Column::new("sampled_excludes_zero", Kind::Flag, "whether the interval of the sampled gain excludes 0"),
@@ -210,7 +222,8 @@ pub(in crate::report) fn map(data: &ReportData, model: &ModelLogprob, index: usi
         let Some(gain) = pair.gain() else { continue };
         let thousandths = (gain * 1000.0).round() as i64;
         cells[place[&pair.source]][place[&pair.target]] = json!(thousandths);
-        names.insert(thousandths.to_string(), json!(format!("gain {} nats a token", nats(thousandths as f64 / 1000.0))));
+        names
+            .insert(thousandths.to_string(), json!(format!("gain {} nats a token", nats(thousandths as f64 / 1000.0))));
         sizes.push(gain.abs());
     }
     // One reference in fifty may be as deep in colour as it likes: a single outlier would leave the others pale.
@@ -254,7 +267,8 @@ pub(in crate::report) fn chart(model: &ModelLogprob, seed: Seed) -> anyhow::Resu
         let bounds = point.interval.map(|interval| [interval.low, interval.high]);
         std::iter::once(point.y).chain(bounds.into_iter().flatten()).collect::<Vec<f64>>()
     };
-    let (low, high) = line.points.iter().flat_map(ends).fold((0.0f64, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
+    let (low, high) =
+        line.points.iter().flat_map(ends).fold((0.0f64, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
     let room = ((high - low) * 0.1).max(0.01);
     let x = (line.points[0].x, line.points[line.points.len() - 1].x);
     svg::lines(&[line], x, (low - room, high + room), ("sampled gain (points)", "nats a token")).map(Some)

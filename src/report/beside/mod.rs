@@ -48,12 +48,7 @@ pub(super) fn completeness(beside: &Beside) -> Vec<Completeness> {
 
 /// The tables people read; those without rows are left out by whoever shows them.
 pub(super) fn views(data: &ReportData) -> Vec<View> {
-    vec![
-        stopping::view(data),
-        logprob::view(data),
-        attribution::strongest(data, 5),
-        attribution::by_relation(data),
-    ]
+    vec![stopping::view(data), logprob::view(data), attribution::strongest(data, 5), attribution::by_relation(data)]
 }
 
 /// The tables that are written as files.

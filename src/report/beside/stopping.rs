@@ -56,8 +56,18 @@ pub(super) fn build(data: &ReportData) -> Vec<ModelStopping> {
 }
 
 pub(in crate::report) fn view(data: &ReportData) -> View {
-    let headers =
-        ["model", "pairs", "attempts made", "of", "saved", "certain +", "certain −", "tested +", "tested −", "all seeds"];
+    let headers = [
+        "model",
+        "pairs",
+        "attempts made",
+        "of",
+        "saved",
+        "certain +",
+        "certain −",
+        "tested +",
+        "tested −",
+        "all seeds",
+    ];
     let mut view = View::new("Seeds that stopped once a sign was settled", 1, &headers);
     for model in &data.beside.stopping {
         let settled = model.certain.0 + model.certain.1 + model.tested.0 + model.tested.1;
@@ -86,7 +96,11 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
         Column::new("target", Kind::Text, "task that is attempted"),
         Column::new("drawn", Kind::Whole, "seeds drawn"),
         Column::new("seeds", Kind::Whole, "seeds that the pair would have had"),
-        Column::new("settled", Kind::Text, "certain: no other seed could change the sign; tested: at the error rate; empty: not"),
+        Column::new(
+            "settled",
+            Kind::Text,
+            "certain: no other seed could change the sign; tested: at the error rate; empty: not",
+        ),
         Column::new("sign", Kind::Text, "the sign that was settled"),
     ];
     let mut table = Table::new("stopping", "one row per model and ordered pair of tasks", columns);

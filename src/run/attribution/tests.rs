@@ -18,8 +18,18 @@ use crate::store::{self, Identity, Machine, Manifest};
 fn life() -> SequencePlan {
     use StepKind::{ColdProbe, Intervening, Probe, WarmProbe, WarmUp};
     let kinds = [
-        ColdProbe, WarmUp, WarmProbe, Intervening, Intervening, Probe, Intervening, Intervening, Probe, Intervening,
-        Intervening, Probe,
+        ColdProbe,
+        WarmUp,
+        WarmProbe,
+        Intervening,
+        Intervening,
+        Probe,
+        Intervening,
+        Intervening,
+        Probe,
+        Intervening,
+        Intervening,
+        Probe,
     ];
     SequencePlan { probe: 0, steps: kinds.map(|kind| PlannedStep { task: 0, kind }).to_vec() }
 }
@@ -235,8 +245,18 @@ fn resolved() -> crate::run::Resolved {
 fn poisoned_plan() -> SequencesPlan {
     use StepKind::{ColdProbe, Intervening, Probe, WarmProbe, WarmUp};
     let steps = [
-        (0, ColdProbe), (1, WarmUp), (0, WarmProbe), (2, Intervening), (3, Intervening), (0, Probe), (6, Intervening),
-        (7, Intervening), (8, Intervening), (0, Probe), (9, Intervening), (0, Probe),
+        (0, ColdProbe),
+        (1, WarmUp),
+        (0, WarmProbe),
+        (2, Intervening),
+        (3, Intervening),
+        (0, Probe),
+        (6, Intervening),
+        (7, Intervening),
+        (8, Intervening),
+        (0, Probe),
+        (9, Intervening),
+        (0, Probe),
     ];
     let steps = steps.map(|(task, kind)| PlannedStep { task, kind }).to_vec();
     let history = HistoryPlan { name: "positive".into(), sequences: vec![SequencePlan { probe: 0, steps }] };
