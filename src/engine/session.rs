@@ -263,7 +263,7 @@ impl Session {
                 id: first + index as u64,
                 tokens: std::mem::take(&mut request.tokens),
                 outputs: Outputs::Last,
-                work: Work::Generation(generation),
+                work: Work::Generation(Box::new(generation)),
                 reply: Reply { index, sender: sender.clone(), streams },
             }
         });

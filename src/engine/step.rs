@@ -32,7 +32,7 @@ pub(crate) enum Ended {
 
 /// What a request asks for, as far as it has come.
 pub(crate) enum Work {
-    Generation(Generation),
+    Generation(Box<Generation>),
     Forcing(Forcing),
 }
 
@@ -189,11 +189,11 @@ impl Core {
                     let limits = ModelLimits { eos: &self.eos, context: self.decoder.geometry().context };
                     let drawn = own.into_iter().next().expect("a row that draws wants one row of logits");
                     match draw_next(generation, row, reply, drawn, limits) {
-                        Ok(token) => {
+                        Next::Token(token) => {
                             self.scheduler.append(span.row, token);
-                            continue;
+                            None
                         }
-                        Err(outcome) => Some(outcome),
+                        Next::End(outcome) => Some(outcome),
                     }
                 }
                 Work::Forcing(forcing) => force_next(forcing, row, span, own),
@@ -244,17 +244,23 @@ impl Core {
     }
 }
 
-/// The next token of a generation, or its end.
+/// How a generation goes on.
+enum Next {
+    Token(u32),
+    End(Result<Ended>),
+}
+
+/// Takes in what was found for a generation.
 fn draw_next(
     generation: &mut Generation,
     row: &Row,
     reply: &Reply,
     found: Result<Found, NonFinite>,
     limits: ModelLimits<'_>,
-) -> std::result::Result<u32, Result<Ended>> {
+) -> Next {
     let Ok(Found::Draw(draw)) = found else {
         let (request, prompt, position) = (row.id, generation.prompt(), generation.drawn());
-        return Err(Err(match generation.grammar_fault() {
+        return Next::End(Err(match generation.grammar_fault() {
             Some(reason) => Error::GrammarWork { request, position, reason },
             None => Error::NonFiniteLogits { request, prompt, position },
         }));
@@ -265,8 +271,8 @@ fn draw_next(
         reply.send(Event::Text(progress.shown));
     }
     match progress.finish {
-        None => Ok(token),
-        Some(finish) => Err(Ok(Ended::Completion(generation.take_completion(finish, row.reused())))),
+        None => Next::Token(token),
+        Some(finish) => Next::End(Ok(Ended::Completion(generation.take_completion(finish, row.reused())))),
     }
 }
 

@@ -107,7 +107,7 @@ fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
     for unit in units.iter().copied().filter(|unit| !store.has(&unit.coord(model))) {
         match ask(stage, unit)? {
             Asked::Request(request, messages) => {
-                requests.push(request);
+                requests.push(*request);
                 todo.push((unit, messages));
             }
             Asked::OverContext(record) => keep(stage, *record, None)?,
@@ -126,7 +126,7 @@ fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
 
 /// What is asked of the engine for one unit.
 enum Asked {
-    Request(Request, Vec<Message>),
+    Request(Box<Request>, Vec<Message>),
     /// Prompt and longest reply do not fit the context: the record says so.
     OverContext(Box<AttemptRecord>),
 }
@@ -141,7 +141,8 @@ fn ask(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<Asked> {
     }
     // The target's coordinates alone: common random numbers.
     let seed = Seed(resolved.config.seed).derive("matrix", &[unit.target, unit.seed]).0;
-    Ok(Asked::Request(Request { tokens: built.tokens, sampling: sampling.clone(), seed }, built.messages))
+    let request = Request { tokens: built.tokens, sampling: sampling.clone(), seed };
+    Ok(Asked::Request(Box::new(request), built.messages))
 }
 
 /// Attempts, grades and stores one unit that the store does not hold, and waits for it.
@@ -153,7 +154,7 @@ pub fn attempt_one(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<AttemptRecor
     match ask(stage, unit)? {
         Asked::Request(request, prompt) => {
             let place = || unit.coord(stage.model).to_string();
-            let completion = stage.session.complete(request).with_context(place)?;
+            let completion = stage.session.complete(*request).with_context(place)?;
             grade_and_keep(stage, unit, &prompt, &completion, started.elapsed().as_secs_f64())
         }
         Asked::OverContext(record) => {

@@ -161,7 +161,7 @@ fn text_of(tokens: &[u32]) -> String {
 
 impl Prompter for Poisoned {
     fn render(&self, messages: &[ChatMessage]) -> anyhow::Result<Vec<u32>> {
-        Ok(messages.iter().flat_map(|message| self.encode(&message.content)).collect())
+        Ok(messages.iter().flat_map(|message| self.encode(message.content.as_str().unwrap_or_default())).collect())
     }
 
     fn encode(&self, text: &str) -> Vec<u32> {
