@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_test_needs_six_clear_seeds_at_five_percent_and_waits_for_the_least_number() {
-        // Baselines of 0.5 leave certainty to the very end.
+        // Twenty right baselines at the end, which may all be lost, leave certainty out.
         let (with, without) = (vec![Some(1.0); 40], vec![Some(0.0); 20]);
         let mut baseline = without.clone();
         baseline.extend(vec![Some(1.0); 20]);
