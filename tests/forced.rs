@@ -112,7 +112,9 @@ fn threads_and_instruction_sets_do_not_matter() {
 fn company_and_preemption_do_not_matter_to_either_kind() {
     let (requests, expected) = reference();
     let model = model();
-    let completions = drawn();
+    // Each grows to six blocks: together they need nearly twice what there is.
+    let mut stream = Seed(22).stream();
+    let completions: Vec<Request> = (0..6).map(|seed| probe(random_tokens(&mut stream, 14), 1.0, 80, seed)).collect();
     let alone = outcomes(&start(&model, EngineOptions::default()).session(), &completions);
     let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
     let options = EngineOptions { kv_memory_bytes: Some(20 * block), max_batch: 6, ..EngineOptions::default() };
@@ -193,7 +195,7 @@ fn dropping_the_iterator_cancels_the_rest() {
 }
 
 /// Nats a token.
-const MOST_OFF: f64 = 0.05;
+const MOST_OFF: f64 = 0.1;
 
 /// Log-probabilities of transformers in float32 over the same weights; the file says how it was made.
 #[test]
@@ -235,5 +237,5 @@ fn smollm2_agrees_with_transformers() {
     }
     println!("furthest from float32: {ours_off:.4} nats a token, llama.cpp {theirs_off:.4}");
     // Quantised weights in 8- and 16-bit products against float32.
-    assert!(ours_off < MOST_OFF, "a mean is off by {ours_off}");
+    assert!(ours_off < MOST_OFF && ours_off < theirs_off, "a mean is off by {ours_off}, llama.cpp's by {theirs_off}");
 }
