@@ -8,7 +8,7 @@ use std::path::Path;
 
 use lifelong::engine::model::{LoadedModel, load};
 use lifelong::engine::tokenizer::Specials;
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment, Values};
 use lifelong_models::architecture::{Batch, Scratch};
 use serde::Deserialize;
 
@@ -71,7 +71,7 @@ fn read(model: &LoadedModel, tokens: &[u32], mut row: impl FnMut(usize, &[f32]))
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
     let mut cache = KvCache::new(&model.device, geometry.kv(blocks)).unwrap();
     let tables: Vec<u32> = (0..blocks as u32).collect();
-    let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut logits) = (Scratch::default(), Values::default());
     for start in (0..tokens.len()).step_by(ROWS) {
         let part = &tokens[start..tokens.len().min(start + ROWS)];
         let positions: Vec<u32> = (start as u32..).take(part.len()).collect();

@@ -18,7 +18,7 @@ use lifelong::environment;
 use lifelong::record::{ReplyFormat, TaskId, TaskView};
 use lifelong::reply::think;
 use lifelong::reply::tool_call::Tool;
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 use lifelong_models::{Batch, Decoder, Geometry, Scratch};
 use serde_json::{Value, json};
 
@@ -40,21 +40,21 @@ impl Decoder for Script {
 
     fn forward(
         &self,
-        _: &Device,
+        device: &Device,
         batch: &Batch,
         _: &mut KvCache,
         _: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> lifelong_models::Result<()> {
         let (prompt, said) = &*self.said.lock().unwrap();
-        logits.clear();
-        for output in batch.outputs {
+        let vocabulary = self.geometry.vocab;
+        let logits = logits.take(device, batch.outputs.len() * vocabulary)?;
+        for (row, output) in logits.chunks_exact_mut(vocabulary).zip(batch.outputs) {
             let position = batch.positions[*output] as usize;
             let opinion = |token: u64| ((token * 2_654_435_761 + position as u64 * 40_503) % 997) as f32 / 400.0;
-            let start = logits.len();
-            logits.extend((0..self.geometry.vocab as u64).map(opinion));
+            row.iter_mut().zip(0..).for_each(|(logit, token)| *logit = opinion(token));
             if let Some(token) = said.get((position + 1).wrapping_sub(*prompt)) {
-                logits[start + *token as usize] = 40.0;
+                row[*token as usize] = 40.0;
             }
         }
         Ok(())

@@ -7,13 +7,12 @@ use lifelong_kernels::ops::residual;
 use lifelong_kernels::ops::sample::{self, Sampling as DeviceSampling};
 use lifelong_kernels::{Device, Error, Values};
 
-use super::generation::Generation;
-use super::sampler::{Draw, NonFinite, RowSampling, Sampler};
+use super::sampler::{Draw, Found, NonFinite, Sampler, Wanted};
 
-/// One draw a row, in order.
+/// What each row gives, in order; `plain` tells how the rows that are drawn on the device are.
 ///
 /// # Shapes
-/// `logits`: `[generations.len(), vocabulary]`
+/// `logits`: `[wanted.len(), vocabulary]`; `plain`: `[wanted.len()]`
 ///
 /// # Errors
 /// [`Error::Cuda`] when the device fails.
@@ -22,10 +21,9 @@ pub(crate) fn sample(
     sampler: &mut Sampler,
     logits: &Values,
     vocabulary: usize,
-    generations: &[&Generation],
-) -> Result<Vec<Result<Draw, NonFinite>>, Error> {
-    let plain: Vec<Option<DeviceSampling>> =
-        generations.iter().map(|generation| generation.device_sampling()).collect();
+    wanted: &[Wanted<'_>],
+    plain: &[Option<DeviceSampling>],
+) -> Result<Vec<Result<Found, NonFinite>>, Error> {
     // Rows that are drawn elsewhere take the likeliest here, which nobody looks at.
     const ELSEWHERE: DeviceSampling =
         DeviceSampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, key: 0, position: 0 };
@@ -34,26 +32,26 @@ pub(crate) fn sample(
         true => sample::draw(device, logits, vocabulary, &rows)?,
         false => vec![None; rows.len()],
     };
-    let mut others = draw_others(device, sampler, logits, vocabulary, generations, &plain)?.into_iter();
-    let draws = plain.iter().zip(drawn).map(|(plain, drawn)| match (plain, drawn) {
-        (Some(_), Some(drawn)) => Ok(Draw { token: drawn.token, logprobs: None }),
+    let mut others = find_others(device, sampler, logits, vocabulary, wanted, plain)?.into_iter();
+    let found = plain.iter().zip(drawn).map(|(plain, drawn)| match (plain, drawn) {
+        (Some(_), Some(drawn)) => Ok(Found::Draw(Draw { token: drawn.token, logprobs: None })),
         (Some(_), None) => Err(NonFinite),
         (None, _) => others.next().unwrap_or(Err(NonFinite)),
     });
-    Ok(draws.collect())
+    Ok(found.collect())
 }
 
 /// The rows that are not plain, in order.
-fn draw_others(
+fn find_others(
     device: &Device,
     sampler: &mut Sampler,
     logits: &Values,
     vocabulary: usize,
-    generations: &[&Generation],
+    wanted: &[Wanted<'_>],
     plain: &[Option<DeviceSampling>],
-) -> Result<Vec<Result<Draw, NonFinite>>, Error> {
+) -> Result<Vec<Result<Found, NonFinite>>, Error> {
     let others = || (0..plain.len()).filter(|row| plain[*row].is_none());
-    let rows: Vec<RowSampling<'_>> = others().map(|row| generations[row].row_sampling()).collect();
+    let rows: Vec<Wanted<'_>> = others().map(|row| wanted[row]).collect();
     let mut brought = vec![0.0; rows.len() * vocabulary];
     for (brought, row) in brought.chunks_exact_mut(vocabulary).zip(others()) {
         residual::copy(device, brought, &logits[row * vocabulary..(row + 1) * vocabulary])?;

@@ -95,6 +95,10 @@ impl Prompter for TextModel {
         self.tokenizer.encode_prompt(text, Specials::Literal)
     }
 
+    fn encode_reply(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.encode(text, Specials::Literal)
+    }
+
     fn has_template(&self) -> bool {
         self.template.is_some()
     }

@@ -16,6 +16,7 @@ use lifelong_models::Batching;
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
 use super::error::{Error, Result};
+use super::forced::{ForcedLogprobs, ForcedRequest};
 use super::generate::{Generate, Prompter};
 use super::generation::Generation;
 use super::grammar::{Constraint, GrammarCompiler};
@@ -23,10 +24,10 @@ use super::model::{LoadedModel, render};
 use super::planner;
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
-use super::scheduler::{Limits, Scheduler};
+use super::scheduler::{Limits, Outputs, RequestId, Scheduler};
 use super::serve::{Message, serve};
 use super::stats::Stats;
-use super::step::{Buffers, Core, Event, Reply};
+use super::step::{Buffers, Core, Ended, Event, Reply, Work};
 use super::submission::{Submission, Submissions};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
@@ -168,7 +169,7 @@ impl Session {
     /// The set is ordered by shared prefix before it is queued. Dropping the iterator cancels what has not ended.
     pub fn complete_all(&self, requests: Vec<Request>) -> Completions {
         let order = planner::by_shared_prefix(&requests);
-        self.submit(requests, order, false)
+        Completions { events: self.submit(requests, order, false) }
     }
 
     /// One completion, in pieces as they are generated. Dropping the iterator cancels it.
@@ -236,17 +237,14 @@ impl Session {
     }
 
     /// Hands requests over in this order; invalid ones are answered at once.
-    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Completions {
-        let count = requests.len();
-        let first = self.shared.next_id.fetch_add(count as u64, Ordering::Relaxed);
-        let ids = first..first + count as u64;
-        let (sender, events) = channel();
+    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
+        let Opened { ids, sender, events } = self.open(requests.len());
         let mut constraints = BTreeMap::new();
         order.retain(|&index| {
             let request = &requests[index];
             let answered = match (self.check(request), request.completed_at_once()) {
                 (Err(error), _) => Some(Err(error)),
-                (Ok(_), Some(completion)) => Some(Ok(completion)),
+                (Ok(_), Some(completion)) => Some(Ok(Ended::Completion(completion))),
                 (Ok(constraint), None) => {
                     constraints.extend(constraint.map(|constraint| (index, constraint)));
                     None
@@ -254,56 +252,82 @@ impl Session {
             };
             let is_open = answered.is_none();
             if let Some(outcome) = answered {
-                Reply { index, sender: sender.clone(), streams }.send(Event::End(outcome));
+                Reply { index, sender: sender.clone(), streams }.end(outcome);
             }
             is_open
         });
-        let shared = Arc::clone(&self.shared);
+        let (first, shared) = (ids.start, Arc::clone(&self.shared));
         let ready = order.into_iter().map(move |index| {
             let request = &mut requests[index];
+            let stream = shared.model.text_stream(&request.tokens);
+            let generation = Generation::new(request, stream, constraints.remove(&index));
             Submission {
                 id: first + index as u64,
-                generation: Generation::new(
-                    request,
-                    shared.model.text_stream(&request.tokens),
-                    constraints.remove(&index),
-                ),
                 tokens: std::mem::take(&mut request.tokens),
+                outputs: Outputs::Last,
+                work: Work::Generation(Box::new(generation)),
                 reply: Reply { index, sender: sender.clone(), streams },
             }
         });
+        self.hand_over(ids, Box::new(ready));
+        events
+    }
+
+    /// Ids and a channel for one call of `count` requests.
+    pub(super) fn open(&self, count: usize) -> Opened {
+        let first = self.shared.next_id.fetch_add(count as u64, Ordering::Relaxed);
+        let ids = first..first + count as u64;
+        let (sender, events) = channel();
+        let has_ended = vec![false; count];
+        let events = Events { session: self.clone(), ids: ids.clone(), events, has_ended, open: count };
+        Opened { ids, sender, events }
+    }
+
+    /// Gives the engine the valid requests of a call.
+    pub(super) fn hand_over(&self, ids: Range<RequestId>, ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>) {
         // When the engine has stopped, the submissions are dropped with their sender, and the iterator says so.
-        let _ = self.outbox.send(Message::Submit(Submissions { ids: ids.clone(), ready: Box::new(ready) }));
-        Completions { session: self.clone(), ids, events, has_ended: vec![false; count], open: count }
+        let _ = self.outbox.send(Message::Submit(Submissions { ids, ready }));
     }
 
     /// Checks a request, and compiles its grammar.
     fn check(&self, request: &Request) -> Result<Option<Constraint>> {
         let Request { tokens, sampling, .. } = request;
-        let geometry = self.shared.model.decoder.geometry();
         sampling.validate()?;
-        if tokens.is_empty() {
+        self.check_tokens(tokens)?;
+        let generated = sampling.max_tokens.min(self.context() - tokens.len());
+        self.check_blocks(tokens.len(), generated, blocks_for(tokens.len() + generated))?;
+        sampling.grammar.as_ref().map(|grammar| self.shared.grammars.constraint(grammar)).transpose()
+    }
+
+    /// Checks a prompt against the model.
+    pub(super) fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
+        if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if let Some(position) = tokens.iter().position(|&token| token as usize >= geometry.vocab) {
-            let token = tokens[position];
-            return Err(Error::TokenOutOfVocabulary { token, position, vocabulary: geometry.vocab });
+        self.check_vocabulary(prompt, 0)?;
+        if prompt.len() >= self.context() {
+            return Err(Error::PromptTooLong { prompt: prompt.len(), context: self.context() });
         }
-        if tokens.len() >= geometry.context {
-            return Err(Error::PromptTooLong { prompt: tokens.len(), context: geometry.context });
+        Ok(())
+    }
+
+    /// Checks tokens that stand behind `before` others.
+    pub(super) fn check_vocabulary(&self, tokens: &[u32], before: usize) -> Result<()> {
+        let vocabulary = self.shared.model.decoder.geometry().vocab;
+        match tokens.iter().position(|&token| token as usize >= vocabulary) {
+            Some(at) => Err(Error::TokenOutOfVocabulary { token: tokens[at], position: before + at, vocabulary }),
+            None => Ok(()),
         }
-        let generated = sampling.max_tokens.min(geometry.context - tokens.len());
-        let needed_blocks = blocks_for(tokens.len() + generated);
-        if needed_blocks > self.shared.kv_blocks {
-            return Err(Error::KvBudget {
-                prompt: tokens.len(),
-                generated,
-                needed_blocks,
-                budget_blocks: self.shared.kv_blocks,
-                needed_bytes: needed_blocks as u64 * self.shared.bytes_per_block,
-            });
+    }
+
+    /// Checks that a request can ever fit the KV cache.
+    pub(super) fn check_blocks(&self, prompt: usize, generated: usize, needed_blocks: usize) -> Result<()> {
+        let budget_blocks = self.shared.kv_blocks;
+        if needed_blocks > budget_blocks {
+            let needed_bytes = needed_blocks as u64 * self.shared.bytes_per_block;
+            return Err(Error::KvBudget { prompt, generated, needed_blocks, budget_blocks, needed_bytes });
         }
-        sampling.grammar.as_ref().map(|grammar| self.shared.grammars.constraint(grammar)).transpose()
+        Ok(())
     }
 
     fn stopped(&self) -> Error {
@@ -312,17 +336,24 @@ impl Session {
     }
 }
 
-/// Completions as they end. See [`Session::complete_all`].
-pub struct Completions {
+/// What a call to the engine begins with.
+pub(super) struct Opened {
+    pub(super) ids: Range<RequestId>,
+    pub(super) sender: Sender<(usize, Event)>,
+    pub(super) events: Events,
+}
+
+/// What comes back for the requests of one call. Dropping it cancels those that have not ended.
+pub(super) struct Events {
     session: Session,
-    ids: Range<u64>,
+    ids: Range<RequestId>,
     events: Receiver<(usize, Event)>,
     has_ended: Vec<bool>,
     /// Requests that have not ended.
     open: usize,
 }
 
-impl Completions {
+impl Events {
     /// The next event; once the engine has stopped, an error for each request that has not ended.
     fn next_event(&mut self) -> Option<(usize, Event)> {
         if self.open == 0 {
@@ -340,12 +371,9 @@ impl Completions {
         }
         Some((index, event))
     }
-}
 
-impl Iterator for Completions {
-    type Item = (usize, Result<Completion>);
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next request that ends, texts on the way passed over.
+    pub(super) fn next_end(&mut self) -> Option<(usize, Result<Ended>)> {
         loop {
             if let (index, Event::End(outcome)) = self.next_event()? {
                 return Some((index, outcome));
@@ -354,7 +382,7 @@ impl Iterator for Completions {
     }
 }
 
-impl Drop for Completions {
+impl Drop for Events {
     fn drop(&mut self) {
         if self.open > 0 {
             // Fails only when the engine has stopped, and then there is nothing to cancel.
@@ -363,9 +391,30 @@ impl Drop for Completions {
     }
 }
 
+fn completion(ended: Ended) -> Completion {
+    match ended {
+        Ended::Completion(completion) => completion,
+        Ended::Logprobs(_) => unreachable!("a request that draws ends with a completion"),
+    }
+}
+
+/// Completions as they end. See [`Session::complete_all`].
+pub struct Completions {
+    events: Events,
+}
+
+impl Iterator for Completions {
+    type Item = (usize, Result<Completion>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (index, outcome) = self.events.next_end()?;
+        Some((index, outcome.map(completion)))
+    }
+}
+
 /// A completion in pieces. See [`Session::stream`].
 pub struct Pieces {
-    events: Completions,
+    events: Events,
 }
 
 impl Iterator for Pieces {
@@ -375,7 +424,7 @@ impl Iterator for Pieces {
         let (_, event) = self.events.next_event()?;
         Some(match event {
             Event::Text(text) => Ok(Piece::Text(text)),
-            Event::End(outcome) => outcome.map(Piece::End),
+            Event::End(outcome) => outcome.map(|ended| Piece::End(completion(ended))),
         })
     }
 }
@@ -442,6 +491,10 @@ impl Prompter for Session {
         self.tokenizer().encode_prompt(text, Specials::Literal)
     }
 
+    fn encode_reply(&self, text: &str) -> Vec<u32> {
+        self.tokenizer().encode(text, Specials::Literal)
+    }
+
     fn has_template(&self) -> bool {
         Session::has_template(self)
     }
@@ -452,6 +505,14 @@ impl Generate for Session {
         let mut in_order: Vec<Option<Completion>> = vec![None; requests.len()];
         for (index, completion) in Session::complete_all(self, requests) {
             in_order[index] = Some(completion?);
+        }
+        Ok(in_order.into_iter().flatten().collect())
+    }
+
+    fn logprobs_all(&self, requests: Vec<ForcedRequest>) -> anyhow::Result<Vec<ForcedLogprobs>> {
+        let mut in_order: Vec<Option<ForcedLogprobs>> = vec![None; requests.len()];
+        for (index, found) in Session::logprobs_all(self, requests) {
+            in_order[index] = Some(found?);
         }
         Ok(in_order.into_iter().flatten().collect())
     }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan};
 use crate::record::{AttemptRecord, Ending, Usage};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
 
+use super::beside::{self, Beside};
 use super::matrix::{self, ModelMatrix};
 use super::sequence::{self, Sequences};
 
@@ -24,8 +25,11 @@ pub struct ReportData {
     pub damaged_pieces: usize,
     pub pool: Option<PoolPlan>,
     pub matrices: Vec<ModelMatrix>,
+    /// When the seeds of a pair stop, where the run says so.
+    pub stopping: Option<Stopping>,
     pub vote: Option<VotePlan>,
     pub sequences: Option<Sequences>,
+    pub beside: Beside,
     pub usage: Vec<StageUsage>,
     /// Calls that memories made to the backbone, by stage and purpose.
     pub memory_calls: Vec<MemoryCalls>,
@@ -101,13 +105,16 @@ impl ReportData {
             let stage = stages.entry(coord.stage.as_str()).or_default();
             stage.insert((coord.sequence, coord.step, coord.attempt), record);
         }
-        let matrices = pool.as_ref().map(|pool| matrix::build(pool, vote.as_ref(), &stages, seed)).unwrap_or_default();
+        let stopping = manifest.identity.config.pointer("/matrix/stopping");
+        let stopping = stopping.and_then(|rule| serde_json::from_value::<Stopping>(rule.clone()).ok());
+        let build = |pool| matrix::build(pool, stopping, vote.as_ref(), &stages, seed);
+        let matrices = pool.as_ref().map(build).unwrap_or_default();
         let sequences = sequences_plan.map(|plan| sequence::build(plan, &stages, seed));
         let completeness = completeness(&manifest.identity.config, &matrices, vote.is_some(), sequences.as_ref());
-        Ok(ReportData {
+        let mut data = ReportData {
             run_id: manifest.run_id.clone(),
             identity: manifest.identity.clone(),
-            is_complete: completeness.iter().all(Completeness::is_complete),
+            is_complete: false,
             completeness,
             damaged_pieces: damage.len(),
             usage: usage(&stages),
@@ -115,10 +122,22 @@ impl ReportData {
             timing: timing(&reader.timing()?),
             pool,
             matrices,
+            stopping,
             vote,
             sequences,
-            records,
-        })
+            beside: Beside::default(),
+            records: Vec::new(),
+        };
+        data.beside = beside::build(reader, &data, &stages)?;
+        data.completeness.extend(beside::completeness(&data.beside));
+        data.is_complete = data.completeness.iter().all(Completeness::is_complete);
+        data.records = records;
+        Ok(data)
+    }
+
+    /// The key of the run's draws.
+    pub fn seed(&self) -> Seed {
+        Seed(self.identity.config.get("seed").and_then(Value::as_u64).unwrap_or_default())
     }
 
     /// A text of the config, `None` where it has none.

@@ -42,6 +42,11 @@ pub(super) struct Line {
 /// Lines over their bands, with a line at zero. Ranges are given so that charts beside each other can be compared.
 pub(super) fn lines(lines: &[Line], x: (f64, f64), y: (f64, f64), names: (&str, &str)) -> anyhow::Result<String> {
     let mut text = String::new();
+    let decimals = match y.1 - y.0 {
+        narrow if narrow < 0.5 => 2,
+        narrow if narrow < 5.0 => 1,
+        _ => 0,
+    };
     {
         let root = SVGBackend::with_string(&mut text, (500, 280)).into_drawing_area();
         let mut chart = ChartBuilder::on(&root)
@@ -64,7 +69,7 @@ pub(super) fn lines(lines: &[Line], x: (f64, f64), y: (f64, f64), names: (&str, 
             .x_labels(((x.1 - x.0).round() as usize + 1).clamp(2, 12))
             .x_label_formatter(&|x| if x.fract().abs() < 1e-6 { format!("{x:.0}") } else { String::new() })
             .y_labels(6)
-            .y_label_formatter(&|y| format!("{y:.0}").replace('-', "−"))
+            .y_label_formatter(&|mark| format!("{mark:.decimals$}").replace('-', "−"))
             .draw()
             .map_err(failed)?;
         chart.draw_series(LineSeries::new([(x.0, 0.0), (x.1, 0.0)], INK.stroke_width(1))).map_err(failed)?;

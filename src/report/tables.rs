@@ -7,13 +7,14 @@ use crate::metric::{Interval, PathMetric};
 use crate::record::plan::StepKind;
 use crate::record::{AttemptRecord, Ending, Usage};
 
+use super::beside;
 use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
-    vec![
+    let mut tables = vec![
         metrics(data),
         gains(data),
         zero_shot(data),
@@ -23,7 +24,9 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         usage(data),
         memory_calls(data),
         attempts(data),
-    ]
+    ];
+    tables.extend(beside::tables(data));
+    tables
 }
 
 fn text(name: &str, about: &str) -> Column {
@@ -310,7 +313,7 @@ fn ending_name(ending: Ending) -> &'static str {
 
 fn usage(data: &ReportData) -> Table {
     let mut columns = vec![
-        text("stage", "matrix/MODEL or sequence/HISTORY/AGENT"),
+        text("stage", "matrix/MODEL, logprob/MODEL, sequence/HISTORY/AGENT, attribution/… or attribution-logprob/…"),
         whole("attempts", "attempts stored"),
         whole("ungraded", "attempts that could not be graded"),
         whole("prompt_tokens", "prompt tokens, reused ones included"),
@@ -358,10 +361,16 @@ fn memory_calls(data: &ReportData) -> Table {
 
 fn attempts(data: &ReportData) -> Table {
     let columns = vec![
-        text("stage", "matrix/MODEL or sequence/HISTORY/AGENT"),
-        whole("sequence", "matrix: 0 = no demonstration, i + 1 = task i; sequence: its index"),
-        whole("step", "matrix: target task; sequence: position"),
-        whole("attempt", "seed or run"),
+        text("stage", "matrix/MODEL, logprob/MODEL, sequence/HISTORY/AGENT, attribution/… or attribution-logprob/…"),
+        whole(
+            "sequence",
+            "matrix and logprob: 0 = no demonstration, i + 1 = task i; sequence: its index; attribution: case",
+        ),
+        whole(
+            "step",
+            "matrix and logprob: target task; sequence: position; attribution: 0 = whole memory, i + 1 = without i",
+        ),
+        whole("attempt", "seed, run or draw"),
         text("task", "task"),
         text("kind", "sequence: cold_probe, warm_up, warm_probe, intervening or probe"),
         real("score", "0..=1; empty when ungraded"),

@@ -18,7 +18,7 @@ pub(super) struct View {
 }
 
 impl View {
-    fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
+    pub fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
         let headers = headers.iter().map(|header| header.to_string()).collect();
         View { title: title.into(), headers, label_columns, rows: Vec::new() }
     }

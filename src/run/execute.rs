@@ -9,14 +9,17 @@ use super::matrix::{self, Unit};
 use super::progress::Progress;
 use super::resolve::{Resolved, ResolvedModel};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
-use super::{order, sequence, vote};
-use crate::config::SequenceConfig;
+use super::{attribution, logprob, order, sequence, stopping, vote};
+use crate::config::{AttributionConfig, SequenceConfig};
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
-use crate::record::plan::{POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{
+    ATTRIBUTION_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan,
+    Stopping, VOTE_FILE, VotePlan,
+};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 
@@ -38,11 +41,17 @@ pub fn execute(resolved: &Resolved, folder: &Path) -> anyhow::Result<()> {
     if resolved.config.matrix.is_some() {
         run_matrix(resolved, &store, &mut backbone)?;
     }
+    if resolved.config.logprob.is_some() {
+        run_logprob(resolved, &store, &mut backbone)?;
+    }
     if resolved.config.vote.is_some() {
         run_vote(resolved, &store)?;
     }
     if let Some(config) = &resolved.config.sequence {
         run_sequences(resolved, &store, config, &mut backbone)?;
+    }
+    if let Some(config) = &resolved.config.attribution {
+        run_attribution(resolved, &store, config, &mut backbone)?;
     }
     Ok(())
 }
@@ -130,7 +139,53 @@ fn run_matrix(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_>
     let one_shot = matrix::one_shot(&pool.kept, config.seeds);
     // Last model first: it is still loaded.
     for index in (0..pool.models.len()).rev() {
-        run_units(resolved, store, backbone, index, "one-shot", &one_shot)?;
+        match config.stopping {
+            None => run_units(resolved, store, backbone, index, "one-shot", &one_shot)?,
+            Some(rule) => run_until_settled(resolved, store, backbone, index, &pool, rule)?,
+        }
+    }
+    Ok(())
+}
+
+/// The one-shot attempts of one model, each pair until its sign is settled.
+fn run_until_settled(
+    resolved: &Resolved,
+    store: &RunStore,
+    backbone: &mut Backbone<'_>,
+    model: usize,
+    pool: &PoolPlan,
+    rule: Stopping,
+) -> anyhow::Result<()> {
+    let name = &resolved.backbones[model].name;
+    let open = stopping::open_pairs(store, name, &pool.kept, pool.seeds, rule)?;
+    if open.is_empty() {
+        return Ok(());
+    }
+    let seeds = |(source, target): &(u32, u32)| {
+        let (demonstration, target) = (Some(*source), *target);
+        (0..pool.seeds).map(move |seed| Unit { demonstration, target, seed })
+    };
+    let coords = open.iter().flat_map(seeds).map(|unit| unit.coord(name));
+    let progress = start_progress(&format!("matrix {name} one-shot, at most"), coords, store)
+        .context("a pair that is not settled has seeds left")?;
+    let session = backbone.session(model)?;
+    let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
+    stopping::run(&stage, &open, pool.seeds, rule, 2 * resolved.config.engine.max_batch)?;
+    progress.finish();
+    Ok(())
+}
+
+fn run_logprob(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_>) -> anyhow::Result<()> {
+    let pool: PoolPlan = get(store, POOL_FILE)?;
+    put(store, LOGPROB_FILE, &LogprobPlan { models: pool.models.clone(), tasks: pool.kept.clone() })?;
+    let units = logprob::units(&pool.kept);
+    for (index, name) in pool.models.iter().enumerate() {
+        let coords = units.iter().map(|unit| logprob::coord(*unit, name));
+        let Some(progress) = start_progress(&logprob::stage_name(name), coords, store) else { continue };
+        let session = backbone.session(index)?;
+        let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
+        logprob::run(&stage, &units)?;
+        progress.finish();
     }
     Ok(())
 }
@@ -190,6 +245,39 @@ fn run_sequences(
     let Some(progress) = start_progress("sequences", sequence::coords(&plan), store) else {
         return Ok(());
     };
+    // More chains than rows, so that the batch stays full while some chains grade or learn.
+    let threads = 2 * resolved.config.engine.max_batch;
+    in_world(resolved, store, backbone, &progress, |world| sequence::run(world, &plan, config, threads))?;
+    progress.finish();
+    Ok(())
+}
+
+fn run_attribution(
+    resolved: &Resolved,
+    store: &RunStore,
+    config: &AttributionConfig,
+    backbone: &mut Backbone<'_>,
+) -> anyhow::Result<()> {
+    let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
+    let plan = attribution::plan(store, &sequences, config)?;
+    put(store, ATTRIBUTION_FILE, &plan)?;
+    let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
+        return Ok(());
+    };
+    let threads = 2 * resolved.config.engine.max_batch;
+    in_world(resolved, store, backbone, &progress, |world| attribution::run(world, &plan, &sequences, threads))?;
+    progress.finish();
+    Ok(())
+}
+
+/// Loads what agents live with, and lets `work` use it.
+fn in_world(
+    resolved: &Resolved,
+    store: &RunStore,
+    backbone: &mut Backbone<'_>,
+    progress: &Progress,
+    work: impl FnOnce(&sequence::World<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let session = backbone.session(0)?;
     let embedder: Option<Embedder> = resolved
         .embedder
@@ -201,18 +289,14 @@ fn run_sequences(
         })
         .transpose()?;
     let similarities = embedder.as_ref().map(|embedder| measure(resolved, embedder)).transpose()?;
-    let world = sequence::World {
+    work(&sequence::World {
         resolved,
         store,
         backbone: &session,
         embedder: embedder.as_ref().map(|embedder| embedder as &dyn Embed),
         similarities: similarities.as_ref(),
-        progress: &progress,
-    };
-    // More chains than rows, so that the batch stays full while some chains grade or learn.
-    sequence::run(&world, &plan, config, 2 * resolved.config.engine.max_batch)?;
-    progress.finish();
-    Ok(())
+        progress,
+    })
 }
 
 /// How similar random tasks of a run are under its embedding model.

@@ -1,10 +1,14 @@
 //! Plans a run and executes it, stage by stage, into a run folder.
 //!
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
-//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix`, `vote`, `sequence`.
+//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix` (with `stopping`, where
+//! seeds may stop), `logprob`, `vote`, `sequence`, `attribution`.
 
+mod attribution;
+mod beside;
 pub mod execute;
 mod grade;
+mod logprob;
 mod matrix;
 mod order;
 pub mod plan;
@@ -12,6 +16,7 @@ pub mod progress;
 pub mod resolve;
 mod sequence;
 pub mod start;
+mod stopping;
 mod vote;
 
 pub use execute::{execute, similarities};

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::logprob;
 use super::matrix::{self, Unit};
 use super::resolve::Resolved;
-use crate::config::SequenceConfig;
+use crate::config::{AttributionConfig, SequenceConfig};
 use crate::engine::generate::Prompter;
 use crate::engine::model::load_text;
 use crate::engine::planner::{PrefillEstimate, estimate_prefill};
@@ -43,10 +44,11 @@ pub fn plan(resolved: &Resolved) -> anyhow::Result<Plan> {
         let all: Vec<u32> = (0..tasks).collect();
         let zero_shot = matrix::zero_shot(tasks, matrix.seeds);
         let one_shot = matrix::one_shot(&all, matrix.seeds);
+        let is_upper_bound = matrix.headroom.is_some() || matrix.stopping.is_some();
         for model in &resolved.backbones {
             let prompter = load_text(&model.files)?.with_settings(&config.models.chat_of(&model.name))?;
             for (what, units, is_upper_bound) in
-                [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, matrix.headroom.is_some())]
+                [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, is_upper_bound)]
             {
                 stages.push(StagePlan {
                     stage: format!("matrix {} {what}", model.name),
@@ -54,6 +56,16 @@ pub fn plan(resolved: &Resolved) -> anyhow::Result<Plan> {
                     is_upper_bound,
                     prefill: Some(prefill(resolved, units, &prompter)?),
                     most_generated: (units.len() * config.sampling.max_tokens) as u64,
+                });
+            }
+            if config.logprob.is_some() {
+                let units = logprob::units(&all);
+                stages.push(StagePlan {
+                    stage: logprob::stage_name(&model.name),
+                    attempts: units.len() as u64,
+                    is_upper_bound: matrix.headroom.is_some(),
+                    prefill: Some(prefill(resolved, &units, &prompter)?),
+                    most_generated: 0,
                 });
             }
         }
@@ -68,7 +80,27 @@ pub fn plan(resolved: &Resolved) -> anyhow::Result<Plan> {
             most_generated: attempts * config.sampling.max_tokens as u64,
         });
     }
+    if let (Some(attribution), Some(sequence)) = (&config.attribution, &config.sequence) {
+        let agents = resolved.agents.iter().filter(|agent| agent.config.memory != "none").count();
+        let groups = (agents * sequence.histories.len()) as u64;
+        let draws = groups * most_traced(attribution, sequence) * u64::from(attribution.draws);
+        stages.push(StagePlan {
+            stage: "attribution".into(),
+            attempts: draws,
+            is_upper_bound: true,
+            prefill: None,
+            most_generated: draws * config.sampling.max_tokens as u64,
+        });
+    }
     Ok(Plan { name: config.name.clone(), tasks: u64::from(tasks), stages })
+}
+
+/// Memories probed for one agent under one history: the whole one of each case, and one without each experience.
+fn most_traced(config: &AttributionConfig, sequence: &SequenceConfig) -> u64 {
+    let lives = u64::from(sequence.sequences) * u64::from(sequence.runs);
+    let probes = u64::from(1 + sequence.intervening / sequence.probe_interval[0]) * lives;
+    let experiences = u64::from(sequence.warm_up + sequence.intervening).min(config.max_experiences as u64);
+    probes.min(config.max_probes as u64) * (1 + experiences)
 }
 
 fn prefill(resolved: &Resolved, units: &[Unit], prompter: &dyn Prompter) -> anyhow::Result<PrefillEstimate> {
