@@ -260,7 +260,9 @@ fn run_attribution(
 ) -> anyhow::Result<()> {
     let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
     let plan = attribution::plan(store, &sequences, config)?;
-    put(store, ATTRIBUTION_FILE, &plan)?;
+    put(store, ATTRIBUTION_FILE, &plan).context(
+        "this folder was traced with another `[attribution]`: take those settings again, or a new folder with --out",
+    )?;
     let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
         return Ok(());
     };
