@@ -164,7 +164,7 @@ fn a_form_holds_what_stands_behind_a_thought_in_tags() {
         held.iter().map(tokens).collect::<Vec<_>>()
     );
     // A model that does not think is held from its first token, and a thought that never ends holds no answer.
-    let (thought, answer) = apart(&model.say(&prompt, "Surely yes", Some(verdict())));
+    let (thought, answer) = apart(&model.say(&prompt, "{ surely yes", Some(verdict())));
     assert!(thought.is_empty() && answer.is_object());
     let endless = model.say(&prompt, &format!("<think>{}", "so ".repeat(200)), Some(verdict()));
     assert_eq!((endless.finish, think::strip(&endless.text)), (Finish::Length, None));

@@ -202,7 +202,7 @@ impl Channels {
 
     /// What a head says of the message behind it, and what is written in front of that.
     fn open(&mut self, head: &str) -> String {
-        let named = head.split("<|channel|>").nth(1).unwrap_or("final");
+        let named = head.split("<|channel|>").nth(1).unwrap_or("final").trim_start();
         let channel: &str = named.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
         let is_call = channel == "commentary" && head.contains("to=");
         if !is_call && channel != "final" {
