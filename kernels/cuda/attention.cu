@@ -51,6 +51,8 @@ DEVICE int padded(int dim) { return (dim + LANES - 1) / LANES * LANES; }
 DEVICE int partial_values(int dim) { return padded(dim) + LANES + 1; }
 
 DEVICE int first_split(const Query& query) { return query.visible_start / SPLIT_TOKENS; }
+// Whether nothing of the query comes before this split in the block of threads that walks from `first` on.
+DEVICE bool is_first_split(const Query& query, int split, int first) { return split == max(first, first_split(query)); }
 DEVICE int end_split(const Query& query) { return (query.visible_end + SPLIT_TOKENS - 1) / SPLIT_TOKENS; }
 
 // The sum of a half warp's lanes as the processor adds them: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
@@ -271,7 +273,7 @@ DEVICE void attend(const Attention& a) {
                 const Query& query = queries[thread];
                 const bool is_own = split >= first_split(query) && split < end_split(query);
                 float kept = 1.0f, added = 0.0f;
-                if (is_own && split == first_split(query)) {
+                if (is_own && is_first_split(query, split, item.first_split)) {
                     kept = 0.0f;
                     added = 1.0f;
                 } else if (is_own) {
@@ -288,7 +290,7 @@ DEVICE void attend(const Attention& a) {
                 const Query& query = queries[min(own, rows - 1)];
                 const bool is_own = own < rows && split >= first_split(query) && split < end_split(query);
                 const int place = own * LANES + thread % LANES;
-                if (is_own && split == first_split(query)) {
+                if (is_own && is_first_split(query, split, item.first_split)) {
                     work.total_sums[place] = work.sums[place];
                     if (thread % LANES == 0) work.total_largest[own] = work.largest[own];
                 } else if (is_own) {
@@ -306,7 +308,7 @@ DEVICE void attend(const Attention& a) {
                 for (int row = 0; row < ROWS; row++) {
                     if (row >= rows || split < first_split(queries[row]) || split >= end_split(queries[row])) continue;
                     const float part = outputs[row] * factors[row * 2 + 1];
-                    const bool is_first = split == first_split(queries[row]);
+                    const bool is_first = is_first_split(queries[row], split, item.first_split);
                     totals[i][row] = is_first ? outputs[row] : fmaf(totals[i][row], factors[row * 2], part);
                 }
             }
