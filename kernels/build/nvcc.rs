@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::{Sources, stem, toolkit};
+use crate::sources::Sources;
+use crate::toolkit;
 
-/// Chips to compile for instead of [`TARGETS`], by number, with spaces between.
-pub const TARGETS_VARIABLE: &str = "LIFELONG_CUDA_ARCHS";
 /// Ampere to Blackwell, of data centres and of workstations.
 const TARGETS: &str = "80 86 89 90a 100 120";
 /// PTX that the driver compiles for what is not among them.
@@ -30,7 +29,7 @@ const OPTIONS: &[&str] = &[
 /// Compiles every file and writes `images.rs`, which embeds them, and `resources.txt`, what each kernel takes.
 pub fn compile(sources: &Sources) -> Result<(), String> {
     let nvcc = toolkit::nvcc()?;
-    let targets = std::env::var(TARGETS_VARIABLE).unwrap_or_default();
+    let targets = std::env::var(toolkit::TARGETS).unwrap_or_default();
     let targets: Vec<&str> = match targets.split_whitespace().collect::<Vec<_>>() {
         none if none.is_empty() => TARGETS.split_whitespace().collect(),
         some => some,
@@ -48,12 +47,18 @@ pub fn compile(sources: &Sources) -> Result<(), String> {
             });
         }
     });
-    let mut resources = String::new();
+    let chips: Vec<String> = targets.iter().map(|target| format!("sm_{target}")).collect();
+    let mut resources = format!("nvcc {} chips {}\n", version(&nvcc)?, chips.join(" "));
     for (file, report) in done.into_inner().expect("no job panics") {
-        resources += &usage(file, &report?);
+        resources += &usage(file, &report?, &chips);
     }
     write(&sources.out.join("resources.txt"), &resources)?;
-    write(&sources.out.join("images.rs"), &images(sources, &targets))
+    write(&sources.out.join("images.rs"), &images(sources, &chips))
+}
+
+/// The name of a family of kernels.
+fn stem(path: &Path) -> &str {
+    path.file_stem().and_then(|stem| stem.to_str()).expect("kernel files have plain names")
 }
 
 /// The compiler's report on what kernels take.
@@ -73,23 +78,58 @@ fn compile_file(nvcc: &Path, sources: &Sources, kernel: &Path, targets: &[&str])
     }
 }
 
-/// One line a kernel and chip: `file kernel sm_80 registers 32 spills 0 shared 8`, bytes but for the registers.
-fn usage(file: &str, report: &str) -> String {
-    let (mut lines, mut entry, mut spills) = (Vec::new(), None, 0);
+/// What a kernel takes on one chip.
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    registers: usize,
+    /// Bytes stored and loaded.
+    spills: usize,
+    /// Bytes that are not given by the launch.
+    shared: usize,
+}
+
+/// One line a kernel: `file kernel registers 32 spills 0 shared 8`; with slashes between, in order of the chips, where these
+/// differ.
+fn usage(file: &str, report: &str, chips: &[String]) -> String {
+    // By kernel, then by the place of the chip.
+    let mut kernels: BTreeMap<&str, BTreeMap<usize, Usage>> = BTreeMap::new();
+    let (mut entry, mut usage) = (None, Usage::default());
     for line in report.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
             let mut parts = rest.split('\'');
             entry = parts.next().zip(parts.nth(1));
-            spills = 0;
+            usage = Usage::default();
         } else if line.contains("bytes spill stores") {
-            spills = before(line, " bytes spill stores") + before(line, " bytes spill loads");
+            usage.spills = before(line, " bytes spill stores") + before(line, " bytes spill loads");
         } else if let (true, Some((kernel, chip))) = (line.contains("Used "), entry.take()) {
-            let (registers, shared) = (before(line, " registers"), before(line, " bytes smem"));
-            lines.push(format!("{file} {kernel} {chip} registers {registers} spills {spills} shared {shared}\n"));
+            usage.registers = before(line, " registers");
+            usage.shared = before(line, " bytes smem");
+            let place = chips.iter().position(|known| known == chip).unwrap_or(chips.len());
+            kernels.entry(kernel).or_default().insert(place, usage);
         }
     }
-    lines.sort();
-    lines.concat()
+    let line = |(kernel, usages): (&&str, &BTreeMap<usize, Usage>)| {
+        let column = |value: fn(&Usage) -> usize| {
+            let mut values: Vec<String> = usages.values().map(|usage| value(usage).to_string()).collect();
+            if values.iter().all(|value| *value == values[0]) {
+                values.truncate(1);
+            }
+            values.join("/")
+        };
+        let [registers, spills, shared] =
+            [column(|usage| usage.registers), column(|usage| usage.spills), column(|usage| usage.shared)];
+        format!("{file} {kernel} registers {registers} spills {spills} shared {shared}\n")
+    };
+    kernels.iter().map(line).collect()
+}
+
+/// The compiler's own version, as in `13.0.88`.
+fn version(nvcc: &Path) -> Result<String, String> {
+    let output = Command::new(nvcc).arg("--version").output();
+    let output = output.map_err(|error| format!("{} cannot be started: {error}", nvcc.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = text.split_once(", V").and_then(|(_, rest)| rest.split_whitespace().next());
+    found.map(str::to_string).ok_or_else(|| format!("{} does not say its version: {text}", nvcc.display()))
 }
 
 /// The number that stands before a word; 0 where the word does not stand.
@@ -98,10 +138,9 @@ fn before(line: &str, word: &str) -> usize {
     number.unwrap_or(0)
 }
 
-fn images(sources: &Sources, targets: &[&str]) -> String {
-    let targets: Vec<String> =
-        targets.iter().map(|target| format!("sm_{target}")).chain([format!("compute_{PTX}")]).collect();
-    let mut text = format!("const TARGETS: &str = {:?};\n", targets.join(" "));
+fn images(sources: &Sources, chips: &[String]) -> String {
+    let targets = format!("{} compute_{PTX}", chips.join(" "));
+    let mut text = format!("const TARGETS: &str = {targets:?};\n");
     text += "static IMAGES: &[(&str, &[u8])] = &[\n";
     for kernel in &sources.kernels {
         let name = stem(kernel);

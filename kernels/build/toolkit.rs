@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-/// Environment variables that say where they are.
-pub const VARIABLES: [&str; 4] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "PATH"];
+/// Environment variables that are read, for the names of folders but for the last.
+pub const VARIABLES: [&str; 6] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "PATH", "XDG_CACHE_HOME", TARGETS];
+/// Chips to compile for instead of those of `nvcc.rs`, by number, with spaces between.
+pub const TARGETS: &str = "LIFELONG_CUDA_ARCHS";
 
 const HINT: &str = "run kernels/cuda/install-toolkit.sh, which needs Python alone, or set CUDA_HOME to a CUDA toolkit of \
                     version 13.0 or later";
@@ -25,6 +27,7 @@ pub fn nvcc() -> Result<PathBuf, String> {
 }
 
 /// The folder of `cuda_fp16.h`.
+#[cfg(feature = "emulate")]
 pub fn headers() -> Result<PathBuf, String> {
     let beside_nvcc = nvcc().ok().and_then(|nvcc| Some(nvcc.parent()?.parent()?.to_path_buf()));
     let roots = roots().into_iter().chain(beside_nvcc).chain(installed());

@@ -42,10 +42,6 @@ impl Cuda {
         match *self {}
     }
 
-    pub(crate) fn refuse<T>(&self, _op: &'static str) -> Result<T> {
-        match *self {}
-    }
-
     pub(crate) fn never<T>(&self) -> Result<T> {
         match *self {}
     }

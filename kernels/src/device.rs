@@ -105,8 +105,8 @@ impl Device {
         }
     }
 
-    /// Whether weights and caches for it lie in a GPU's memory.
-    pub(crate) fn is_gpu(&self) -> bool {
+    /// Whether weights, caches and [`crate::Values`] for it lie in a GPU's memory.
+    pub fn is_gpu(&self) -> bool {
         matches!(self.backend(), Backend::Cuda(_))
     }
 

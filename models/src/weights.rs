@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lifelong_kernels::{Format, Matrix, quantize};
+use lifelong_kernels::{Device, Format, Matrix, Values, quantize};
 
 use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
@@ -15,6 +15,8 @@ use crate::fp8;
 /// The tensors of one model while it is being built.
 pub(crate) struct Weights<'a> {
     pub checkpoint: &'a Checkpoint,
+    /// Where the model will run.
+    pub device: &'a Device,
     taken: BTreeSet<&'a str>,
     /// Elements of the tensors taken so far.
     pub parameters: u64,
@@ -24,18 +26,18 @@ pub(crate) struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    pub fn new(checkpoint: &'a Checkpoint, notes: Vec<String>) -> Self {
-        Weights { checkpoint, taken: BTreeSet::new(), parameters: 0, bytes: 0, notes }
+    pub fn new(checkpoint: &'a Checkpoint, device: &'a Device, notes: Vec<String>) -> Self {
+        Weights { checkpoint, device, taken: BTreeSet::new(), parameters: 0, bytes: 0, notes }
     }
 
     /// A weight of `n` outputs and `k` inputs.
     pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
         if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
             let bytes = self.eight_bit_floats(name, n, k)?;
-            return Ok(Matrix::from_bytes(Format::BF16, n, k, &bytes)?);
+            return Ok(Matrix::on(self.device, Format::BF16, n, k, &bytes)?);
         }
         let view = self.take(name, &[n, k])?;
-        Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
+        Ok(Matrix::on(self.device, view.format, n, k, view.bytes)?)
     }
 
     /// The weight of a projection: as [`Weights::matrix`], in the format that the checkpoint is to be quantised to.
@@ -53,7 +55,7 @@ impl<'a> Weights<'a> {
     pub fn packed(&mut self, name: &str, stored: Format, bytes: &[u8], n: usize, k: usize) -> Result<Matrix> {
         match self.checkpoint.quantize() {
             Some(format) if stored.block_values() == 1 => self.quantised(name, stored, bytes, n, k, format),
-            _ => Ok(Matrix::from_bytes(stored, n, k, bytes)?),
+            _ => Ok(Matrix::on(self.device, stored, n, k, bytes)?),
         }
     }
 
@@ -69,13 +71,13 @@ impl<'a> Weights<'a> {
         let fits = |format: Format| k.is_multiple_of(format.block_values());
         let Some(chosen) = [format, Format::Q8_0].into_iter().find(|format| fits(*format)) else {
             self.note(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
-            return Ok(Matrix::from_bytes(stored, n, k, bytes)?);
+            return Ok(Matrix::on(self.device, stored, n, k, bytes)?);
         };
         if chosen != format {
             self.note(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
         }
-        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::from_bytes(stored, n, k, bytes)?) };
-        Ok(Matrix::from_bytes(chosen, n, k, &quantize(chosen, n, k, &values)?)?)
+        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::on(self.device, stored, n, k, bytes)?) };
+        Ok(Matrix::on(self.device, chosen, n, k, &quantize(chosen, n, k, &values)?)?)
     }
 
     /// Says what holds for all experts of a stack once.
@@ -116,7 +118,7 @@ impl<'a> Weights<'a> {
             let bytes = &view.bytes[start * row_bytes..(start + n) * row_bytes];
             parts.push(match self.checkpoint.quantize() {
                 Some(format) => self.quantised(name, view.format, bytes, n, k, format)?,
-                None => Matrix::from_bytes(view.format, n, k, bytes)?,
+                None => Matrix::on(self.device, view.format, n, k, bytes)?,
             });
             start += n;
         }
@@ -148,6 +150,17 @@ impl<'a> Weights<'a> {
     pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>> {
         let view = self.take(name, &[n])?;
         floats(self.checkpoint, &view)
+    }
+
+    /// A bias or a norm, where operations read it.
+    pub fn values(&mut self, name: &str, n: usize) -> Result<Values> {
+        let values = self.vector(name, n)?;
+        self.placed(&values)
+    }
+
+    /// Numbers at hand, where operations read them.
+    pub fn placed(&self, values: &[f32]) -> Result<Values> {
+        Ok(Values::copied(self.device, values)?)
     }
 
     /// A matrix as plain numbers, row-major.
@@ -189,14 +202,14 @@ impl<'a> Weights<'a> {
         build: impl Fn(&mut Weights<'a>, usize) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let (next, built) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let checkpoint = self.checkpoint;
+        let (checkpoint, device) = (self.checkpoint, self.device);
         let work = || {
             loop {
                 let layer = next.fetch_add(1, Ordering::Relaxed);
                 if layer >= count {
                     return;
                 }
-                let mut weights = Weights::new(checkpoint, Vec::new());
+                let mut weights = Weights::new(checkpoint, device, Vec::new());
                 let outcome = build(&mut weights, layer);
                 if outcome.is_err() {
                     // Lower layers are all taken already; higher ones would only repeat the error.

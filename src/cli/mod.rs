@@ -2,6 +2,7 @@
 
 mod bench;
 mod calibrate;
+mod doctor;
 mod embed;
 mod engine_args;
 mod generate;
@@ -43,6 +44,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// List what can be named in a run file
     List(list::ListArgs),
+    /// Say what is found on this machine (GPU, instruction set, sandbox, Python, models), what is missing and how to mend it
+    Doctor(doctor::DoctorArgs),
 }
 
 /// Runs one command.
@@ -60,6 +63,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use lifelong_kernels::ops::sample::Sampling as DeviceSampling;
+
 use super::grammar::Constraint;
 use super::penalty::History;
 use super::request::{Completion, Finish, Logprobs, Request, Usage};
@@ -73,6 +75,23 @@ impl Generation {
         let uniform = Seed(self.seed).uniform_at(self.drawn as u64);
         let constraint = self.constraint.as_ref().filter(|_| !self.stop.is_thinking());
         RowSampling { sampling: &self.sampling, history: &self.history, constraint, uniform }
+    }
+
+    /// How the next token is drawn where the logits are; `None` when more is asked than that: penalties, a grammar,
+    /// log-probabilities.
+    pub(crate) fn device_sampling(&self) -> Option<DeviceSampling> {
+        let RowSampling { sampling, constraint, .. } = self.row_sampling();
+        if sampling.has_penalties() || sampling.logprobs > 0 || constraint.is_some() {
+            return None;
+        }
+        Some(DeviceSampling {
+            temperature: sampling.temperature as f32,
+            top_k: u32::try_from(sampling.top_k).unwrap_or(0),
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            key: self.seed,
+            position: self.drawn as u64,
+        })
     }
 
     /// Why the request's grammar could not go on, when it could not.

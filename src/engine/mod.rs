@@ -23,6 +23,7 @@ pub mod tokenizer;
 mod batch;
 mod block;
 mod cache;
+mod device_sampler;
 mod generation;
 mod penalty;
 mod prefix;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-use lifelong_kernels::{KvCache, KvGeometry, KvType};
+use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
 
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
@@ -36,8 +36,8 @@ use crate::reply::tool_call::{self, Dialect, Reading, Tool, opens_thought};
 pub struct EngineOptions {
     /// Requests decoded in one step. Default 64.
     pub max_batch: usize,
-    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, and no more than
-    /// `max_batch` requests of the model's whole context can use.
+    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, on a GPU nine tenths of what the
+    /// weights leave; and no more than `max_batch` requests of the model's whole context can use.
     pub kv_memory_bytes: Option<u64>,
     /// Prompt tokens computed in one step, beside the tokens of requests that are decoding. Default 256.
     pub prefill_chunk: usize,
@@ -383,23 +383,33 @@ fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometr
     let most_useful = (options.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {
         Some(bytes) => bytes / bytes_per_block,
-        None => (default_kv_bytes() / bytes_per_block).min(most_useful),
+        None => (default_kv_bytes(&model.device) / bytes_per_block).min(most_useful),
     };
     if blocks == 0 {
         return Err(Error::Option {
             option: "kv_memory_bytes",
             expected: format!("at least the {bytes_per_block} bytes of one block of {BLOCK_TOKENS} tokens"),
-            found: options.kv_memory_bytes.unwrap_or_else(default_kv_bytes).to_string(),
+            found: options.kv_memory_bytes.unwrap_or_else(|| default_kv_bytes(&model.device)).to_string(),
         });
     }
     Ok(KvGeometry { blocks: usize::try_from(blocks).unwrap_or(usize::MAX).min(u32::MAX as usize), ..one_block })
 }
 
-/// A quarter of the memory that is free now, at most 8 GiB; 2 GiB where the system does not say.
-fn default_kv_bytes() -> u64 {
+/// On a GPU, all that is free but room for activations; of the processor's memory, which others want too, a quarter of what
+/// is free now, at most 8 GiB, and 2 GiB where the system does not say.
+fn default_kv_bytes(device: &Device) -> u64 {
     const MOST: u64 = 8 << 30;
     const UNKNOWN: u64 = 2 << 30;
+    if let Ok(Some(free)) = device.free_memory() {
+        return gpu_kv_bytes(free as u64);
+    }
     super::machine::available_bytes().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))
+}
+
+/// The weights are there already. Activations of a step take some hundred megabytes; a tenth covers them on small cards and
+/// a gibibyte elsewhere.
+fn gpu_kv_bytes(free: u64) -> u64 {
+    free - (free / 10).max(1 << 30).min(free / 2)
 }
 
 impl Prompter for Session {
@@ -427,5 +437,19 @@ impl Generate for Session {
 
     fn context(&self) -> usize {
         Session::context(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_keeps_room_for_activations() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(gpu_kv_bytes(100 * GIB), 90 * GIB);
+        assert_eq!(gpu_kv_bytes(5 * GIB), 4 * GIB);
+        assert_eq!((gpu_kv_bytes(GIB), gpu_kv_bytes(0)), (GIB / 2, 0));
+        assert!(default_kv_bytes(&Device::cpu(1)) <= 8 * GIB);
     }
 }

@@ -5,10 +5,11 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 use lifelong_models::architecture::{Decoder, Scratch};
 
 use super::batch::PackedBatch;
+use super::device_sampler;
 use super::error::{Error, Result};
 use super::generation::{Generation, ModelLimits};
 use super::request::Completion;
@@ -63,7 +64,7 @@ pub(crate) struct Buffers {
     batch: PackedBatch,
     scratch: Scratch,
     /// `[rows that reach their last token, vocabulary]`
-    logits: Vec<f32>,
+    logits: Values,
     open: BTreeMap<RequestId, Open>,
     /// Requests that are not queued yet, first call first; no entry is empty.
     submitted: VecDeque<Submissions>,
@@ -122,8 +123,10 @@ impl Core {
             return self.fail_rows(&spans, &error);
         }
         self.scheduler.commit(&spans);
-        let draws = self.sample(&spans);
-        self.accept(&spans, draws);
+        match self.sample(&spans) {
+            Ok(draws) => self.accept(&spans, draws),
+            Err(error) => self.fail_rows(&spans, &error),
+        }
     }
 
     fn forward(&mut self) -> Result<()> {
@@ -137,18 +140,24 @@ impl Core {
     }
 
     /// One draw for each span that reached its row's last token.
-    fn sample(&mut self, spans: &[Span]) -> Vec<Result<Draw, NonFinite>> {
+    fn sample(&mut self, spans: &[Span]) -> Result<Vec<Result<Draw, NonFinite>>> {
         let Buffers { logits, open, counted, .. } = &mut self.buffers;
-        let started = Instant::now();
-        let rows: Vec<RowSampling<'_>> = spans
+        let (started, vocabulary) = (Instant::now(), self.decoder.geometry().vocab);
+        let generations: Vec<&Generation> = spans
             .iter()
             .filter(|span| span.is_last)
-            .map(|span| open[&self.scheduler.rows()[span.row].id].generation.row_sampling())
+            .map(|span| &open[&self.scheduler.rows()[span.row].id].generation)
             .collect();
-        let draws = self.sampler.sample(logits, self.decoder.geometry().vocab, &rows);
+        let draws = if self.device.is_gpu() {
+            device_sampler::sample(&self.device, &mut self.sampler, logits, vocabulary, &generations)
+                .map_err(|error| Error::Forward { reason: error.to_string() })?
+        } else {
+            let rows: Vec<RowSampling<'_>> = generations.iter().map(|generation| generation.row_sampling()).collect();
+            self.sampler.sample(logits, vocabulary, &rows)
+        };
         counted.sample_seconds += started.elapsed().as_secs_f64();
         counted.generated_tokens += draws.len() as u64;
-        draws
+        Ok(draws)
     }
 
     /// Gives each row its token, and ends the rows it was the last for.

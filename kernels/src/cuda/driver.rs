@@ -31,7 +31,6 @@ pub(super) struct Driver {
     modules: Vec<sys::CUmodule>,
     /// Functions that have been used, and the dynamic shared memory they were last allowed.
     functions: Mutex<HashMap<&'static str, (sys::CUfunction, usize)>>,
-    ordinal: usize,
     name: String,
 }
 
@@ -86,7 +85,6 @@ impl Driver {
             stream,
             modules: Vec::with_capacity(IMAGES.len()),
             functions: Mutex::default(),
-            ordinal: gpu.ordinal,
             name: format!("sm_{major}{minor}"),
         };
         for (_, image) in IMAGES {
@@ -132,16 +130,8 @@ impl Driver {
     }
 
     fn location(&self) -> sys::CUmemLocation {
-        let mut location = sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, ..empty() };
-        location.id = self.ordinal as i32;
-        location
+        sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
-}
-
-/// A location of no meaning; its parts are set by who asks.
-fn empty() -> sys::CUmemLocation {
-    // SAFETY: a plain struct of C; zeros are a valid value.
-    unsafe { std::mem::zeroed() }
 }
 
 impl Runner for Driver {
@@ -205,7 +195,7 @@ impl Runner for Driver {
             .map_err(|error| failed("copying from the device", error))
     }
 
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()> {
+    unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()> {
         self.enter()?;
         let function = self.function(launch)?;
         let ([x, y, z], [width, height, depth]) = (launch.grid, launch.block);

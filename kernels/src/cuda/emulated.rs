@@ -115,7 +115,7 @@ impl Runner for Emulated {
         Ok(())
     }
 
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()> {
+    unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()> {
         let name = CString::new(launch.kernel).expect("kernels are named by literals");
         let mut message = [0 as c_char; 512];
         let mut pointers = pointers(arguments);
@@ -138,7 +138,7 @@ impl Runner for Emulated {
         if failed != 0 {
             // SAFETY: terminated within its length.
             let text = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
-            return Err(Error::Cuda(format!("{}: {text}", launch.kernel)));
+            return Err(Error::Cuda(text.into_owned()));
         }
         self.check_guards(launch.kernel)
     }

@@ -95,3 +95,61 @@ pub(crate) fn copy_block(cuda: &Cuda, cache: &mut KvCache, from: u32, to: u32) -
     copy(&device.states, geometry.state_values, geometry.state_layers)?;
     operation.finish()
 }
+
+#[cfg(all(test, feature = "emulate"))]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use crate::kv::KvStorage;
+    use crate::ops;
+
+    /// The bytes of a cache on either side.
+    fn bytes(cache: &KvCache) -> Vec<u8> {
+        match cache.storage() {
+            KvStorage::F32(values) => bytemuck::cast_slice(values).to_vec(),
+            KvStorage::Half(bits) => bytemuck::cast_slice(bits).to_vec(),
+            KvStorage::Device(DeviceCache { keys_values, .. }) => {
+                // SAFETY: an emulated device's memory is the host's.
+                unsafe { std::slice::from_raw_parts(keys_values.address() as *const u8, keys_values.bytes()) }.to_vec()
+            }
+        }
+    }
+
+    /// Two layers, segments that leave rows out, blocks out of order, heads that fill no vector, then a block copied.
+    #[test]
+    fn the_cache_holds_the_bytes_of_the_processor() {
+        for (kv_type, head_dim) in [(KvType::F32, 20), (KvType::F16, 64), (KvType::BF16, 8)] {
+            let geometry = KvGeometry {
+                layers: 2,
+                blocks: 6,
+                block_tokens: BLOCK_TOKENS,
+                kv_heads: 3,
+                head_dim,
+                kv_type,
+                state_layers: 0,
+                state_values: 0,
+            };
+            let rows = 24;
+            let segments = [
+                Segment { query_start: 1, query_len: 18, context_len: 14, table: 0..2 },
+                Segment { query_start: 20, query_len: 3, context_len: 0, table: 2..3 },
+            ];
+            let tables = [5, 1, 3];
+            let value = |index: usize| (index as f32 * 0.7).sin() * if index % 50 == 7 { 1e5 } else { 1.0 };
+            let k: Vec<f32> = (0..rows * 3 * head_dim).map(value).collect();
+            let v: Vec<f32> = (0..rows * 3 * head_dim).map(|index| value(index + 13)).collect();
+            let run = |device: &Device| {
+                let mut cache = KvCache::new(device, geometry).unwrap();
+                for layer in 0..2 {
+                    ops::kv::write(device, &mut cache, layer, &k, &v, &segments, &tables).unwrap();
+                }
+                ops::kv::copy_block(device, &mut cache, 5, 0).unwrap();
+                bytes(&cache)
+            };
+            let expected = run(&Device::cpu(1));
+            for order in [0, 3] {
+                assert!(run(&Device::emulated(order).unwrap()) == expected, "{kv_type:?}");
+            }
+        }
+    }
+}

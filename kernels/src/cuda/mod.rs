@@ -21,6 +21,7 @@ pub(crate) mod embed;
 mod emulated;
 pub(crate) mod experts;
 pub(crate) mod kv;
+pub(crate) mod limits;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
 mod memory;
@@ -89,10 +90,6 @@ impl Cuda {
     /// The kind of arithmetic units.
     pub(crate) fn name(&self) -> &str {
         self.memory.runner.name()
-    }
-
-    pub(crate) fn refuse<T>(&self, op: &'static str) -> Result<T> {
-        Err(Error::Cuda(format!("{op} has no CUDA kernel; use the cpu")))
     }
 
     /// Zeros that both sides address. `length` is above 0.

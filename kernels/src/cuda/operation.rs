@@ -168,7 +168,7 @@ impl<'a> Operation<'a> {
         grid: [u32; 3],
         threads: u32,
         shared_bytes: usize,
-        arguments: &mut [Argument<'_>],
+        arguments: &[Argument<'_>],
     ) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());

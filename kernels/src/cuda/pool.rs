@@ -16,7 +16,7 @@ pub(crate) fn mean(cuda: &Cuda, out: &mut [f32], x: &[f32], lengths: &[usize], w
     let grid = [lengths.len() as u32, width.div_ceil(THREADS as usize) as u32, 1];
     let mut operation = Operation::begin(cuda, "mean")?;
     let (out, x) = (operation.output(out)?, operation.input(x)?);
-    let starts = operation.step_input("text starts", &starts)?;
+    let starts = operation.step_input("pooled texts", &starts)?;
     operation.launch("pool_mean", grid, THREADS, 0, arguments![out, x, starts, width as u32])?;
     operation.finish()
 }

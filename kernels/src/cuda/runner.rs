@@ -66,19 +66,17 @@ impl From<f32> for Argument<'_> {
 
 /// The arguments of a kernel in the order of its signature, each of exactly the width that it has there.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => { &mut [$($crate::cuda::runner::Argument::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$($crate::cuda::runner::Argument::from($value)),*] };
 }
 pub(crate) use arguments;
 
-/// What a kernel launcher takes: a pointer to each argument.
-pub(crate) fn pointers(arguments: &mut [Argument<'_>]) -> Vec<*mut c_void> {
-    let pointer = |argument: &mut Argument<'_>| -> *mut c_void {
-        match argument {
-            Argument::Word(word) => std::ptr::from_mut(word).cast(),
-            Argument::Struct(bytes) => bytes.as_ptr().cast_mut().cast(),
-        }
+/// What a kernel launcher takes: a pointer to each argument. Nothing is written through them.
+pub(crate) fn pointers(arguments: &[Argument<'_>]) -> Vec<*mut c_void> {
+    let pointer = |argument: &Argument<'_>| match argument {
+        Argument::Word(word) => std::ptr::from_ref(word).cast_mut().cast(),
+        Argument::Struct(bytes) => bytes.as_ptr().cast_mut().cast(),
     };
-    arguments.iter_mut().map(pointer).collect()
+    arguments.iter().map(pointer).collect()
 }
 
 /// A device with one queue: what is asked is done in order. Only [`Runner::synchronize`] waits.
@@ -111,7 +109,7 @@ pub(crate) trait Runner: Send + Sync {
 
     /// # Safety
     /// The arguments are those of the kernel's signature, and it stays inside of what they point at.
-    unsafe fn launch(&self, launch: &Launch, arguments: &mut [Argument<'_>]) -> Result<()>;
+    unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()>;
 
     /// Waits until everything that was asked is done.
     fn synchronize(&self) -> Result<()>;

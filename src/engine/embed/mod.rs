@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lifelong_kernels::{Device, ops};
+use lifelong_kernels::{Device, Values, ops};
 use lifelong_models::token_head::TokenHead;
 use lifelong_models::{Checkpoint, Encoder, Scratch, load_encoder};
 
@@ -59,7 +59,7 @@ pub struct Embedder {
 struct Buffers {
     scratch: Scratch,
     /// `[T, H]`
-    hidden: Vec<f32>,
+    hidden: Values,
 }
 
 /// One text behind the encoder.
@@ -97,7 +97,7 @@ pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: Embedder
     let encoder = load_encoder(&checkpoint, device).map_err(|error| fault("weights", &error))?;
     let (context, hidden) = (encoder.geometry().context, encoder.geometry().hidden);
     let head = |name: &str| match head_file(files, name) {
-        Some(path) => TokenHead::open(&path, hidden).map(Some).map_err(|error| fault(name, &error)),
+        Some(path) => TokenHead::open(&path, hidden, device).map(Some).map_err(|error| fault(name, &error)),
         None => Ok(None),
     };
     let sparse = head("sparse_linear")?;
