@@ -30,7 +30,7 @@ impl Outcome {
     }
 }
 
-/// Products with weights of 16 bits round activations to as many.
+/// Products with weights of 16 bits round activations to as many, attention over such a cache its own weights.
 const F16: f64 = 2e-3;
 const BF16: f64 = 1.5e-2;
 
@@ -83,8 +83,8 @@ const CHECKS: &[(&str, f64, Check)] = &[
     ("products q4_k", 0.0, |device| products(device, Format::Q4K)),
     ("products q6_k", 0.0, |device| products(device, Format::Q6K)),
     ("attention f32, grouped", 1e-6, |device| paged(device, KvType::F32, 128, None)),
-    ("attention f16, window", 1e-6, |device| paged(device, KvType::F16, 64, Some(100))),
-    ("attention bf16, wide heads", 1e-6, |device| paged(device, KvType::BF16, 256, None)),
+    ("attention f16, window", F16, |device| paged(device, KvType::F16, 64, Some(100))),
+    ("attention bf16, wide heads", BF16, |device| paged(device, KvType::BF16, 256, None)),
     ("attention of whole texts", 1e-6, |device| {
         let shape = AttentionShape { heads: 6, kv_heads: 6, head_dim: 64, scale: 0.125, window: None };
         let [q, k, v] = [13, 14, 15].map(|seed| numbers(seed, 130 * 6 * 64));
