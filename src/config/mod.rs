@@ -4,6 +4,7 @@
 
 mod bytes;
 mod env;
+mod experiments;
 mod kv_type;
 mod quantize;
 mod run;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
 pub use env::{VARIABLES, Variable};
+pub use experiments::{MultiTaskConfig, OrdersConfig, TransitionsConfig};
 pub use kv_type::KvType;
 pub use quantize::Quantize;
 pub use run::{

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 /// | stage | sequence | step | attempt |
 /// |---|---|---|---|
 /// | `matrix/MODEL` | demonstration: 0 = none, i + 1 = task i of the pool | target task j of the pool | seed index |
+/// | `multi_task/KIND/N` | target index × prefixes of a target + prefix index | target task of the pool | seed index |
 /// | `sequence/HISTORY/AGENT` | sequence index | position in the sequence | run index |
+/// | `transition/CONDITION/AGENT` | sequence index | position in the sequence | run index |
+/// | `orders/PATH/AGENT` | tasks learned before | attempted task of the pool | run index |
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coord {

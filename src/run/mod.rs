@@ -1,17 +1,23 @@
 //! Plans a run and executes it, stage by stage, into a run folder.
 //!
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
-//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix`, `vote`, `sequence`.
+//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix`, `vote`, `multi_task`,
+//! `sequence` (planned by `order` and `transition`), `orders`.
 
 pub mod execute;
 mod grade;
 mod matrix;
+mod multi_task;
 mod order;
+mod orders;
 pub mod plan;
 pub mod progress;
+pub mod rates;
 pub mod resolve;
 mod sequence;
 pub mod start;
+mod take_over;
+mod transition;
 mod vote;
 
 pub use execute::{execute, similarities};
