@@ -274,6 +274,7 @@ fn contrasts(data: &ReportData) -> Table {
     for contrast in data.sequences.iter().flat_map(|sequences| &sequences.contrasts) {
         let (left, right, history) = match &contrast.kind {
             ContrastKind::Baseline { history } => (&contrast.agent, &baseline, history),
+            ContrastKind::Against { history, other } => (&contrast.agent, other, history),
             ContrastKind::Histories { left, right } => (left, right, left),
         };
         let [low, high] = point_bounds(contrast.interval);

@@ -11,7 +11,7 @@ use super::resolve::Resolved;
 use super::sequence::{self, Family};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
 use super::take_over::TakeOver;
-use super::{multi_task, order, orders, transition, vote};
+use super::{multi_task, order, orders, pool, transition, vote};
 use crate::config::{MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig};
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
@@ -173,7 +173,7 @@ fn run_matrix(
     let with_headroom = matrix::headroom(&store.records()?, &names, tasks, config.headroom.as_ref());
     let family = |task: u32| resolved.task(task).view.family.clone();
     let seed = Seed(resolved.config.seed).derive("headroom sample", &[]);
-    let pool = pool_of(resolved, matrix::stratified(&with_headroom, config.tasks, family, seed));
+    let pool = pool_of(resolved, pool::stratified(&with_headroom, config.tasks, family, seed));
     put(store, POOL_FILE, &pool)?;
     ensure!(
         pool.kept.len() >= 2,
@@ -244,7 +244,7 @@ fn run_multi_task(
     };
     let session = models.session(0)?;
     let stage = matrix::Stage { resolved, model: &plan.model, session: &session, store, progress: &progress };
-    matrix::run_shots(&stage, &shots, Clone::clone)?;
+    multi_task::run(&stage, &shots)?;
     progress.finish();
     Ok(())
 }

@@ -4,7 +4,6 @@
 //! baseline of j. Pair and baseline draw with the target's coordinates (common random numbers), so that a gain is a
 //! paired difference. The whole stage is handed to the engine at once: its planner orders it by shared prefix.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread::available_parallelism;
 use std::time::Instant;
@@ -43,17 +42,6 @@ impl Unit {
     }
 }
 
-/// One attempt behind any number of demonstrations: what the stages `matrix` and `multi_task` are made of. It draws with
-/// its target's coordinates alone, whatever stands in front.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shot {
-    pub coord: Coord,
-    /// Pool indices of the demonstrations, in the order shown.
-    pub shown: Vec<u32>,
-    pub target: u32,
-    pub seed: u32,
-}
-
 /// What every unit of one model's stage shares.
 pub struct Stage<'a> {
     pub resolved: &'a Resolved,
@@ -86,24 +74,14 @@ pub fn one_shot(kept: &[u32], seeds: u32) -> Vec<Unit> {
 
 /// The prompt of a unit.
 pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyhow::Result<prompt::Prompt> {
-    prompt_behind(resolved, unit.demonstration.as_slice(), unit.target, backbone)
-}
-
-/// The prompt of a target behind demonstrations.
-pub fn prompt_behind(
-    resolved: &Resolved,
-    shown: &[u32],
-    target: u32,
-    backbone: &dyn Prompter,
-) -> anyhow::Result<prompt::Prompt> {
-    let task = &resolved.task(target).view;
-    let pair = |index: &u32| {
-        let shown = resolved.task(*index);
-        (shown.view.question.as_str(), shown.reference.solution.as_str())
-    };
-    match shown.iter().map(pair).collect::<Vec<_>>().as_slice() {
-        [] => prompt::bare(task, backbone),
-        pairs => prompt::with_demonstrations(task, pairs, backbone),
+    let task = &resolved.task(unit.target).view;
+    match unit.demonstration {
+        None => prompt::bare(task, backbone),
+        Some(index) => {
+            let shown = resolved.task(index);
+            let pair = (shown.view.question.as_str(), shown.reference.solution.as_str());
+            prompt::with_demonstrations(task, &[pair], backbone)
+        }
     }
 }
 
@@ -117,35 +95,21 @@ const ROUND: usize = 8192;
 /// # Errors
 /// When the engine or the store fails. A request that the engine refuses names its unit.
 pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
-    run_shots(stage, units, |unit| Shot {
-        coord: unit.coord(stage.model),
-        shown: unit.demonstration.into_iter().collect(),
-        target: unit.target,
-        seed: unit.seed,
-    })
-}
-
-/// As [`run`], of any units that are shots.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_shots<U>(stage: &Stage<'_>, units: &[U], shot: impl Fn(&U) -> Shot) -> anyhow::Result<()> {
-    units.chunks(ROUND).try_for_each(|units| run_round(stage, units.iter().map(&shot)))
+    units.chunks(ROUND).try_for_each(|units| run_round(stage, units))
 }
 
 /// Grading runs on threads of its own while the engine goes on.
-fn run_round(stage: &Stage<'_>, units: impl Iterator<Item = Shot>) -> anyhow::Result<()> {
-    let Stage { resolved, session, store, progress, .. } = *stage;
+fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
+    let Stage { resolved, model, session, store, progress } = *stage;
     let grading = &resolved.grading;
-    let mut todo: Vec<(Shot, Vec<Message>)> = Vec::new();
+    let mut todo: Vec<(Unit, Vec<Message>)> = Vec::new();
     let mut requests: Vec<Request> = Vec::new();
     let sampling = &resolved.config.sampling;
-    for unit in units.filter(|unit| !store.has(&unit.coord)) {
+    for unit in units.iter().copied().filter(|unit| !store.has(&unit.coord(model))) {
         let task = resolved.task(unit.target);
-        let built = prompt_behind(resolved, &unit.shown, unit.target, session)
-            .with_context(|| format!("prompt of task {}", task.id()))?;
+        let built = prompt(resolved, unit, session).with_context(|| format!("prompt of task {}", task.id()))?;
         if built.tokens.len() + sampling.max_tokens > session.context() {
-            let record = graded(task, unit.coord, attempt::over_context(&built.messages), grading);
+            let record = graded(task, unit.coord(model), attempt::over_context(&built.messages), grading);
             store.append(record)?;
             progress.done(Usage::default());
             continue;
@@ -168,7 +132,7 @@ fn run_round(stage: &Stage<'_>, units: impl Iterator<Item = Shot>) -> anyhow::Re
                         let task = resolved.task(unit.target);
                         let attempt = attempt::single_turn(&task.view, prompt, &completion);
                         let usage = attempt.usage;
-                        let record = graded(task, unit.coord.clone(), attempt, grading);
+                        let record = graded(task, unit.coord(model), attempt, grading);
                         let coord = record.coord.clone();
                         store.append(record)?;
                         store.note(&coord, UnitTiming { seconds, reused_tokens: completion.usage.reused as u64 });
@@ -180,7 +144,7 @@ fn run_round(stage: &Stage<'_>, units: impl Iterator<Item = Shot>) -> anyhow::Re
         let started = Instant::now();
         let mut outcome = Ok(());
         for (index, completion) in session.complete_all(requests) {
-            let place = || format!("{}", todo[index].0.coord);
+            let place = || format!("{}", todo[index].0.coord(model));
             match completion.with_context(place) {
                 Ok(completion) => {
                     // Fails when every grader is gone; its own error says why.
@@ -240,67 +204,4 @@ pub fn headroom(records: &[AttemptRecord], models: &[String], tasks: u32, range:
             count > 0 && (*min..=*max).contains(&(sum / f64::from(count)))
         })
         .collect()
-}
-
-/// At most `limit` of the tasks, ascending, so that every family keeps its share: families in the order of their first
-/// task take seats by largest remainder (the earlier family where remainders are equal), and each family's seats go to
-/// tasks drawn with the run's seed. `family` is a task's group; tasks without one are a group of their own.
-pub fn stratified(kept: &[u32], limit: Option<u32>, family: impl Fn(u32) -> Option<String>, seed: Seed) -> Vec<u32> {
-    let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit < kept.len()) else {
-        return kept.to_vec();
-    };
-    let mut first: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let mut groups: Vec<Vec<u32>> = Vec::new();
-    for task in kept {
-        let place = *first.entry(family(*task)).or_insert(groups.len());
-        if place == groups.len() {
-            groups.push(Vec::new());
-        }
-        groups[place].push(*task);
-    }
-    let share = |group: &Vec<u32>| group.len() * limit;
-    let mut seats: Vec<usize> = groups.iter().map(|group| share(group) / kept.len()).collect();
-    let mut by_remainder: Vec<usize> = (0..groups.len()).collect();
-    by_remainder.sort_by_key(|place| (std::cmp::Reverse(share(&groups[*place]) % kept.len()), *place));
-    let left = limit - seats.iter().sum::<usize>();
-    by_remainder.into_iter().take(left).for_each(|place| seats[place] += 1);
-    let mut drawn: Vec<u32> = Vec::with_capacity(limit);
-    for ((mut group, seats), place) in groups.into_iter().zip(seats).zip(0u32..) {
-        seed.derive("stratum", &[place]).stream().shuffle(&mut group);
-        drawn.extend(group.into_iter().take(seats));
-    }
-    drawn.sort_unstable();
-    drawn
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_keeps_the_shares_of_families() {
-        let kept: Vec<u32> = (0..30).collect();
-        let family = |task: u32| Some(if task < 20 { "large" } else { "small" }.to_string());
-        let drawn = stratified(&kept, Some(9), family, Seed(4));
-        assert_eq!((drawn.len(), drawn.iter().filter(|task| **task < 20).count()), (9, 6));
-        assert!(drawn.windows(2).all(|pair| pair[0] < pair[1]), "{drawn:?}");
-        assert_eq!(drawn, stratified(&kept, Some(9), family, Seed(4)));
-        assert_ne!(drawn, stratified(&kept, Some(9), family, Seed(5)));
-        assert_eq!(stratified(&kept, Some(30), family, Seed(4)), kept);
-        assert_eq!(stratified(&kept, None, family, Seed(4)), kept);
-    }
-
-    /// 3 of (4, 2, 1): shares 12/7, 6/7, 3/7 take one seat, and two seats go by remainder 6/7, 5/7.
-    #[test]
-    fn seats_go_by_largest_remainder() {
-        let kept: Vec<u32> = (0..7).collect();
-        let family = |task: u32| Some(match task {
-            0..4 => "a",
-            4..6 => "b",
-            _ => "c",
-        }.to_string());
-        let drawn = stratified(&kept, Some(3), family, Seed(1));
-        let count = |range: std::ops::Range<u32>| drawn.iter().filter(|task| range.contains(task)).count();
-        assert_eq!((count(0..4), count(4..6), count(6..7)), (2, 1, 0));
-    }
 }

@@ -4,6 +4,7 @@
 //! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix`, `vote`, `multi_task`,
 //! `sequence` (planned by `order` and `transition`), `orders`.
 
+mod beside;
 pub mod execute;
 mod grade;
 mod matrix;
@@ -11,6 +12,7 @@ mod multi_task;
 mod order;
 mod orders;
 pub mod plan;
+mod pool;
 pub mod progress;
 pub mod rates;
 pub mod resolve;

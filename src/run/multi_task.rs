@@ -7,15 +7,35 @@
 //! random prefix may hold any task of the pool but the target. The backbone is the first of the run, the seeds and the
 //! baseline are those of its matrix.
 
-use anyhow::ensure;
+use std::time::Instant;
 
-use super::matrix::Shot;
+use anyhow::{Context as _, ensure};
+
+use super::beside::beside;
+use super::grade;
+use super::matrix::Stage;
 use super::order::{Deck, Sources};
+use super::resolve::Resolved;
+use crate::agent::{attempt, prompt};
 use crate::config::MultiTaskConfig;
-use crate::record::Coord;
+use crate::engine::generate::Prompter;
+use crate::engine::request::Request;
 use crate::record::experiment::{MultiTaskPlan, PrefixKind, PrefixPlan};
 use crate::record::plan::{PoolPlan, Relations};
+use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Usage};
 use crate::seed::Seed;
+use crate::store::UnitTiming;
+
+/// One attempt at a target behind a prefix. It draws with its target's coordinates alone, like the target's zero-shot
+/// attempt in the matrix: their difference is a paired one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shot {
+    pub coord: Coord,
+    /// Pool indices of the demonstrations, in the order shown.
+    pub shown: Vec<u32>,
+    pub target: u32,
+    pub seed: u32,
+}
 
 /// Draws targets and prefixes.
 ///
@@ -86,6 +106,78 @@ pub fn shots(plan: &MultiTaskPlan) -> Vec<Shot> {
             .collect::<Vec<_>>()
     };
     plan.prefixes.iter().flat_map(attempts).collect()
+}
+
+/// The prompt of a target behind a prefix of demonstrations.
+pub fn prompt(
+    resolved: &Resolved,
+    shown: &[u32],
+    target: u32,
+    backbone: &dyn Prompter,
+) -> anyhow::Result<prompt::Prompt> {
+    let pair = |index: &u32| {
+        let shown = resolved.task(*index);
+        (shown.view.question.as_str(), shown.reference.solution.as_str())
+    };
+    let pairs: Vec<(&str, &str)> = shown.iter().map(pair).collect();
+    prompt::with_demonstrations(&resolved.task(target).view, &pairs, backbone)
+}
+
+/// Attempts, grades and stores the shots that the store does not hold yet, in rounds.
+///
+/// # Errors
+/// When the engine or the store fails. A request that the engine refuses names its shot.
+pub fn run(stage: &Stage<'_>, shots: &[Shot]) -> anyhow::Result<()> {
+    shots.chunks(ROUND).try_for_each(|shots| run_round(stage, shots))
+}
+
+/// Shots whose prompts are in memory at once; a prompt of twelve demonstrations is long.
+const ROUND: usize = 2048;
+
+fn run_round(stage: &Stage<'_>, shots: &[Shot]) -> anyhow::Result<()> {
+    let Stage { resolved, session, store, progress, .. } = *stage;
+    let sampling = &resolved.config.sampling;
+    let mut todo: Vec<(&Shot, Vec<Message>)> = Vec::new();
+    let mut requests: Vec<Request> = Vec::new();
+    for shot in shots.iter().filter(|shot| !store.has(&shot.coord)) {
+        let built = prompt(resolved, &shot.shown, shot.target, session).with_context(|| shot.coord.to_string())?;
+        if built.tokens.len() + sampling.max_tokens > session.context() {
+            store.append(graded(resolved, shot, attempt::over_context(&built.messages)))?;
+            progress.done(Usage::default());
+            continue;
+        }
+        let seed = Seed(resolved.config.seed).derive("matrix", &[shot.target, shot.seed]).0;
+        requests.push(Request { tokens: built.tokens, sampling: sampling.clone(), seed });
+        todo.push((shot, built.messages));
+    }
+    let started = Instant::now();
+    let completions = session.complete_all(requests).map(|(index, completion)| {
+        let completion = completion.with_context(|| todo[index].0.coord.to_string())?;
+        Ok((index, completion, started.elapsed().as_secs_f64()))
+    });
+    beside(completions, |(index, completion, seconds)| {
+        let (shot, prompt) = &todo[index];
+        let attempt = attempt::single_turn(&resolved.task(shot.target).view, prompt, &completion);
+        let usage = attempt.usage;
+        store.append(graded(resolved, shot, attempt))?;
+        store.note(&shot.coord, UnitTiming { seconds, reused_tokens: completion.usage.reused as u64 });
+        progress.done(usage);
+        Ok(())
+    })
+}
+
+fn graded(resolved: &Resolved, shot: &Shot, attempt: Attempt) -> AttemptRecord {
+    let task = resolved.task(shot.target);
+    let (score, detail) = grade::grade(task, &attempt, &resolved.grading);
+    AttemptRecord {
+        coord: shot.coord.clone(),
+        task: task.id().clone(),
+        attempt,
+        score,
+        detail,
+        memory: None,
+        memory_work: MemoryWork::default(),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::matrix::{self, Unit};
+use super::{multi_task, pool};
 use super::rates::Rates;
 use super::resolve::{Resolved, ResolvedAgent};
 use crate::config::{MultiTaskConfig, SequenceConfig};
@@ -113,7 +114,7 @@ fn most_kept(resolved: &Resolved) -> Vec<u32> {
     let all: Vec<u32> = (0..resolved.tasks.len() as u32).collect();
     let limit = resolved.config.matrix.as_ref().and_then(|matrix| matrix.tasks);
     let family = |task: u32| resolved.task(task).view.family.clone();
-    matrix::stratified(&all, limit, family, Seed(resolved.config.seed).derive("headroom sample", &[]))
+    pool::stratified(&all, limit, family, Seed(resolved.config.seed).derive("headroom sample", &[]))
 }
 
 fn prefill(resolved: &Resolved, units: &[Unit], prompter: &dyn Prompter) -> anyhow::Result<PrefillEstimate> {
@@ -147,7 +148,7 @@ fn multi_task_plan(
                 let mut others: Vec<u32> = kept.iter().copied().filter(|other| other != target).collect();
                 Seed(resolved.config.seed).derive("estimate", &[*target, *length, draw]).stream().shuffle(&mut others);
                 others.truncate(*length as usize);
-                let tokens = matrix::prompt_behind(resolved, &others, *target, prompter)?.tokens;
+                let tokens = multi_task::prompt(resolved, &others, *target, prompter)?.tokens;
                 for _ in 0..seeds {
                     let sampling = resolved.config.sampling.clone();
                     requests.push(Request { tokens: tokens.clone(), sampling, seed: 0 });
@@ -203,7 +204,8 @@ fn most_steps(config: &SequenceConfig) -> u64 {
 fn mean_prompt(resolved: &Resolved, tasks: &[u32], prompter: &dyn Prompter) -> anyhow::Result<f64> {
     let mut total = 0;
     for task in tasks {
-        total += matrix::prompt_behind(resolved, &[], *task, prompter)?.tokens.len();
+        let alone = Unit { demonstration: None, target: *task, seed: 0 };
+        total += matrix::prompt(resolved, alone, prompter)?.tokens.len();
     }
     Ok(total as f64 / tasks.len().max(1) as f64)
 }
