@@ -16,6 +16,7 @@ use crate::record::plan::Relation;
 
 use super::data::ReportData;
 use super::matrix::ModelMatrix;
+use super::section::{Drawing, Section, Series};
 use super::sequence::{Contrast, ContrastKind, CurvePoint, Sequences};
 use super::svg::{self, BarGroup, Line, Point};
 use super::table::points;
@@ -43,19 +44,6 @@ struct Map {
     strongest: Option<View>,
 }
 
-/// A chart with a heading.
-#[derive(Serialize)]
-struct Figure {
-    title: String,
-    svg: String,
-}
-
-/// A named colour of a legend.
-#[derive(Serialize)]
-struct Series {
-    name: String,
-    colour: &'static str,
-}
 
 /// A file of the report and what its columns mean.
 #[derive(Serialize)]
@@ -90,8 +78,9 @@ struct Page<'a> {
     between_histories: View,
     baseline: Option<&'a str>,
     histories: Vec<Series>,
-    trajectories: Vec<Figure>,
+    trajectories: Vec<Drawing>,
     ap_bars: Option<String>,
+    sections: &'a [Section],
     usage: View,
     memory_calls: View,
     timing: View,
@@ -106,7 +95,7 @@ struct Page<'a> {
 ///
 /// # Errors
 /// When a chart cannot be drawn or the template is wrong; both are our bugs.
-pub(super) fn render(data: &ReportData) -> anyhow::Result<String> {
+pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<String> {
     let mut environment = Environment::new();
     environment.add_template("page.html", PAGE).context("the report's template")?;
     let page = environment.get_template("page.html").context("the report's template")?;
@@ -135,8 +124,9 @@ pub(super) fn render(data: &ReportData) -> anyhow::Result<String> {
         between_histories: view::between_histories(data),
         baseline: sequences.and_then(|sequences| sequences.plan.baseline.as_deref()),
         histories: sequences.map(history_series).unwrap_or_default(),
-        trajectories: sequences.map(trajectories).transpose()?.unwrap_or_default(),
+        trajectories: trajectories(data)?,
         ap_bars: sequences.map(ap_bars).transpose()?.flatten(),
+        sections,
         usage: view::usage(data),
         memory_calls: view::memory_calls(data),
         timing: view::timing(data),
@@ -260,7 +250,8 @@ fn history_series(sequences: &Sequences) -> Vec<Series> {
 }
 
 /// One chart an agent, one line a history, all on the same axes.
-fn trajectories(sequences: &Sequences) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn trajectories(data: &ReportData) -> anyhow::Result<Vec<Drawing>> {
+    let Some(sequences) = &data.sequences else { return Ok(Vec::new()) };
     let is_drawn = |point: &&CurvePoint| point.is_common && point.summary.value.is_some();
     let drawn = || sequences.cells.iter().flat_map(|cell| cell.curve.iter().filter(is_drawn));
     let last = drawn().map(|point| point.occurrence).max().unwrap_or(0);
@@ -297,7 +288,13 @@ fn trajectories(sequences: &Sequences) -> anyhow::Result<Vec<Figure>> {
             let names = ("probe occurrence", "points above p_warm");
             let is_baseline = sequences.plan.baseline.as_ref() == Some(agent);
             let title = if is_baseline { format!("{agent} (no memory)") } else { agent.clone() };
-            Ok(Figure { title, svg: svg::lines(&lines, (2.0, f64::from(last)), y, names)? })
+            Ok(Drawing {
+                file: format!("trajectory-{agent}"),
+                title,
+                legend: history_series(sequences),
+                svg: svg::lines(&lines, (2.0, f64::from(last)), y, names)?,
+                caption: String::new(),
+            })
         })
         .collect()
 }

@@ -39,8 +39,27 @@ pub(super) struct Line {
     pub points: Vec<Point>,
 }
 
+/// A range of values known from elsewhere, drawn as a bracket at the right end.
+pub(super) struct Bracket {
+    /// Index into [`SERIES`].
+    pub series: usize,
+    pub low: f64,
+    pub high: f64,
+}
+
 /// Lines over their bands, with a line at zero. Ranges are given so that charts beside each other can be compared.
 pub(super) fn lines(lines: &[Line], x: (f64, f64), y: (f64, f64), names: (&str, &str)) -> anyhow::Result<String> {
+    lines_beside(lines, &[], x, y, names)
+}
+
+/// As [`lines`], with brackets beside each other in the last unit of the horizontal axis.
+pub(super) fn lines_beside(
+    lines: &[Line],
+    brackets: &[Bracket],
+    x: (f64, f64),
+    y: (f64, f64),
+    names: (&str, &str),
+) -> anyhow::Result<String> {
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, (500, 280)).into_drawing_area();
@@ -80,6 +99,17 @@ pub(super) fn lines(lines: &[Line], x: (f64, f64), y: (f64, f64), names: (&str, 
             let colour = colour(line.series);
             chart.draw_series(LineSeries::new(places.iter().copied(), colour.stroke_width(2))).map_err(failed)?;
             chart.draw_series(places.iter().map(|place| Circle::new(*place, 3, colour.filled()))).map_err(failed)?;
+        }
+        for (place, bracket) in brackets.iter().enumerate() {
+            let at = x.1 - 1.0 + (place as f64 + 0.5) / brackets.len() as f64;
+            let half = 0.12;
+            let shapes = [
+                vec![(at, bracket.low), (at, bracket.high)],
+                vec![(at - half, bracket.low), (at + half, bracket.low)],
+                vec![(at - half, bracket.high), (at + half, bracket.high)],
+            ];
+            let style = colour(bracket.series).stroke_width(3);
+            chart.draw_series(shapes.into_iter().map(|shape| PathElement::new(shape, style))).map_err(failed)?;
         }
         root.present().map_err(failed)?;
     }

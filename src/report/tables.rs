@@ -11,9 +11,12 @@ use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 
+const STAGES: &str = "matrix/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, transition/CONDITION/AGENT or \
+                      orders/PATH/AGENT";
+
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
-    vec![
+    let mut tables = vec![
         metrics(data),
         gains(data),
         zero_shot(data),
@@ -23,7 +26,9 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         usage(data),
         memory_calls(data),
         attempts(data),
-    ]
+    ];
+    tables.extend(super::path_bench::tables(data));
+    tables
 }
 
 fn text(name: &str, about: &str) -> Column {
@@ -311,7 +316,7 @@ fn ending_name(ending: Ending) -> &'static str {
 
 fn usage(data: &ReportData) -> Table {
     let mut columns = vec![
-        text("stage", "matrix/MODEL or sequence/HISTORY/AGENT"),
+        text("stage", STAGES),
         whole("attempts", "attempts stored"),
         whole("ungraded", "attempts that could not be graded"),
         whole("prompt_tokens", "prompt tokens, reused ones included"),
@@ -354,12 +359,12 @@ fn memory_calls(data: &ReportData) -> Table {
 
 fn attempts(data: &ReportData) -> Table {
     let columns = vec![
-        text("stage", "matrix/MODEL or sequence/HISTORY/AGENT"),
-        whole("sequence", "matrix: 0 = no demonstration, i + 1 = task i; sequence: its index"),
-        whole("step", "matrix: target task; sequence: position"),
+        text("stage", STAGES),
+        whole("sequence", "matrix: 0 = no demonstration, i + 1 = task i; orders: tasks learned before; else an index"),
+        whole("step", "matrix, multi_task, orders: attempted task; sequence, transition: position"),
         whole("attempt", "seed or run"),
         text("task", "task"),
-        text("kind", "sequence: cold_probe, warm_up, warm_probe, intervening or probe"),
+        text("kind", "sequence, transition: cold_probe, warm_up, warm_probe, intervening or probe"),
         real("score", "0..=1; empty when ungraded"),
         text("ungraded", "why it could not be graded"),
         text("ending", "why the attempt stopped"),
@@ -408,8 +413,13 @@ fn attempt_row(data: &ReportData, record: &AttemptRecord) -> Vec<Cell> {
 }
 
 fn step_kind(data: &ReportData, record: &AttemptRecord) -> Option<StepKind> {
-    let (history, _) = record.coord.stage.strip_prefix("sequence/")?.split_once('/')?;
-    let plan = &data.sequences.as_ref()?.plan;
+    let (family, rest) = record.coord.stage.split_once('/')?;
+    let (history, _) = rest.split_once('/')?;
+    let plan = match family {
+        "sequence" => &data.sequences.as_ref()?.plan,
+        "transition" => &data.transitions.as_ref()?.plan,
+        _ => return None,
+    };
     let history = plan.histories.iter().find(|other| other.name == history)?;
     let sequence = history.sequences.get(record.coord.sequence as usize)?;
     Some(sequence.steps.get(record.coord.step as usize)?.kind)

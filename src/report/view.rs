@@ -18,7 +18,7 @@ pub(super) struct View {
 }
 
 impl View {
-    fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
+    pub fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
         let headers = headers.iter().map(|header| header.to_string()).collect();
         View { title: title.into(), headers, label_columns, rows: Vec::new() }
     }
@@ -290,7 +290,7 @@ pub(super) fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "n/a".into(), |value| format!("{:.1}", points(value)))
 }
 
-fn interval(value: Option<f64>, interval: Option<Interval>) -> String {
+pub(super) fn interval(value: Option<f64>, interval: Option<Interval>) -> String {
     match (value, interval) {
         (None, _) => "n/a".into(),
         (Some(_), None) => share(value),

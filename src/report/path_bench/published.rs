@@ -2,7 +2,10 @@
 //!
 //! The numbers were measured with other backbones on other machines; [`setting`](super::setting) says what is different.
 
+use serde_json::Value;
+
 use crate::metric::PathMetric;
+use crate::report::data::ReportData;
 
 /// One table of facts: named columns, rows of texts.
 struct Facts(&'static str);
@@ -49,14 +52,43 @@ fn cell<'a>(row: &[(&str, &'a str)], column: &str) -> Option<&'a str> {
     row.iter().find(|(name, _)| *name == column).map(|(_, value)| *value)
 }
 
+impl ReportData {
+    /// The agents of the run's config.
+    pub(in crate::report) fn agents(&self) -> impl Iterator<Item = &Value> {
+        self.identity.config.get("agents").and_then(Value::as_array).into_iter().flatten()
+    }
+
+    fn memory_of(&self, agent: &str) -> Option<&str> {
+        self.agents().find(|other| other["name"].as_str() == Some(agent))?.get("memory")?.as_str()
+    }
+
+    /// What the paper calls an agent of the run; `None` for one that it does not have.
+    pub(in crate::report) fn method(&self, agent: &str) -> Option<&'static str> {
+        method(self.memory_of(agent)?)
+    }
+
+    /// Whether an agent is another's memory under selective experience use.
+    pub(in crate::report) fn is_selective(&self, agent: &str) -> bool {
+        self.memory_of(agent) == Some("seu")
+    }
+
+    /// The benchmark of the paper whose numbers stand beside the run's: its own, or BigCodeBench for a run on other tasks.
+    pub(in crate::report) fn published_benchmark(&self) -> &'static str {
+        match self.identity.config.pointer("/benchmark/name").and_then(Value::as_str) {
+            Some("wildtoolbench") => "wildtoolbench",
+            _ => "bigcodebench",
+        }
+    }
+
+    /// The same in words.
+    pub(in crate::report) fn published_name(&self) -> &'static str {
+        if self.published_benchmark() == "wildtoolbench" { "WildToolBench" } else { "BigCodeBench" }
+    }
+}
+
 /// What the paper calls a memory; `None` for one that it does not run.
 pub(super) fn method(memory: &str) -> Option<&'static str> {
     METHODS.iter().find(|(name, _)| *name == memory).map(|(_, method)| *method)
-}
-
-/// The benchmark of the paper whose numbers stand beside a run's: its own, or BigCodeBench for a run on other tasks.
-pub(super) fn benchmark(name: &str) -> &'static str {
-    if name == "wildtoolbench" { "wildtoolbench" } else { "bigcodebench" }
 }
 
 /// Table 1, in points.
