@@ -2,6 +2,7 @@
 //!
 //! Unknown keys are errors: a key that is ignored in silence moves numbers without a trace.
 
+mod base;
 mod bytes;
 mod env;
 mod experiments;
@@ -26,7 +27,7 @@ pub use run::{
 
 use crate::registry;
 
-/// Reads and checks a run file.
+/// Reads and checks a run file, laid over its `base` where it names one.
 ///
 /// # Errors
 /// Missing file, TOML syntax, unknown or ill-typed keys (with the nearest known key), values out of range; each names
@@ -34,7 +35,9 @@ use crate::registry;
 pub fn load(path: &Path) -> anyhow::Result<RunConfig> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("run file {} could not be read; give the path of a TOML file", path.display()))?;
-    parse(&text).with_context(|| format!("run file {}", path.display()))
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let whole = base::whole(&text, folder).with_context(|| format!("run file {}", path.display()))?;
+    parse(whole.as_ref().unwrap_or(&text)).with_context(|| format!("run file {}", path.display()))
 }
 
 /// Reads and checks a run from TOML text.
