@@ -30,6 +30,14 @@ limit = 12
 [matrix]
 seeds = 2
 [vote]
+[multi_task]
+targets = 2
+lengths = [1, 3]
+sequences = 1
+[orders]
+tasks = 4
+runs = 1
+agents = ["rag", "memrl"]
 [sequence]
 histories = ["positive"]
 sequences = 2
@@ -58,6 +66,8 @@ name = "selective"
 memory = "seu"
 max_call_tokens = 4
 options = { memory = "rag" }
+against = "rag"
+sequences = 1
 [[agents]]
 name = "vote"
 memory = "groups"

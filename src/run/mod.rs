@@ -20,6 +20,8 @@ mod sequence;
 pub mod start;
 mod take_over;
 mod transition;
+#[cfg(test)]
+mod tests;
 mod vote;
 
 pub use execute::{execute, similarities};

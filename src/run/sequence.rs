@@ -233,6 +233,7 @@ pub(super) fn step_once(
 ) -> anyhow::Result<(AttemptRecord, u64)> {
     let task = world.resolved.task(planned.task);
     let config = &world.resolved.config;
+    let recalled_from = digest(memory);
     let agent = Agent {
         policy: chain.agent.policy,
         sampling: &config.sampling,
@@ -251,7 +252,7 @@ pub(super) fn step_once(
     let memory_work = MemoryWork { learned, recalled: llm.into_calls(), pending, cut_tokens };
     let (score, detail) = grade::grade(task, &attempt, &world.resolved.grading);
     let record =
-        AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: digest(memory), memory_work };
+        AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: recalled_from, memory_work };
     Ok((record, reused_tokens))
 }
 
