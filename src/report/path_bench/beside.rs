@@ -99,7 +99,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
             Cell::text(row.of),
             Cell::text(&row.condition),
             Cell::text(&row.agent),
-            Cell::text(&row.method),
+            if row.method.is_empty() { Cell::Empty } else { Cell::text(&row.method) },
             Cell::text(&row.metric),
             Cell::points(row.value),
             bound(|interval| interval.low),
