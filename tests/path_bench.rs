@@ -59,7 +59,9 @@ fn the_whole_run_is_the_papers_and_the_small_one_has_all_of_its_parts() {
     };
     assert_eq!(agents(&whole), agents(&small));
     assert_eq!(agents(&whole).len(), 1 + 8 + 3);
-    assert!(small.multi_task.is_some() && small.sequence.is_some() && small.transitions.is_some() && small.orders.is_some());
+    assert!(
+        small.multi_task.is_some() && small.sequence.is_some() && small.transitions.is_some() && small.orders.is_some()
+    );
     assert!(whole.agents.iter().filter(|agent| agent.memory == "seu").all(|agent| agent.sequences == Some(20)));
 }
 
@@ -135,7 +137,10 @@ fn a_backbone_joins_a_run_without_repeating_it() {
     let (one, _) = run("one", "[\"smollm2-135m-instruct\"]", None);
     let (joined, said) = run("joined", both, Some(&one));
     let (whole, _) = run("whole", both, None);
-    assert!(said.contains("zero-shot: 10 attempts taken over") && said.contains("one-shot: 40 attempts taken over"), "{said}");
+    assert!(
+        said.contains("zero-shot: 10 attempts taken over") && said.contains("one-shot: 40 attempts taken over"),
+        "{said}"
+    );
     for file in ["gains.csv", "zero_shot.csv", "agreement.csv", "attempts.csv", "usage.csv"] {
         let text = |run: &Path| fs::read_to_string(run.join("report").join(file)).unwrap();
         assert_eq!(text(&joined), text(&whole), "{file}");

@@ -69,12 +69,8 @@ fn open(dir: &Path) -> RunStore {
 /// Three tasks, one model whose three seeds vote each for itself.
 fn matrix(store: &RunStore) {
     let task = |id: &str| PoolTask { id: TaskId(format!("set/{id}")), family: None };
-    let pool = PoolPlan {
-        tasks: ["a", "b", "c"].map(task).to_vec(),
-        kept: vec![0, 1, 2],
-        models: vec!["m".into()],
-        seeds: 3,
-    };
+    let pool =
+        PoolPlan { tasks: ["a", "b", "c"].map(task).to_vec(), kept: vec![0, 1, 2], models: vec!["m".into()], seeds: 3 };
     put(store, POOL_FILE, &pool);
     for (sequence, step, scores) in [
         (0, 0, [0.0, 1.0, 0.0]),
@@ -251,7 +247,10 @@ m seeds 2..3,m,60,50,100,5
 ";
     let folder = reported();
     assert_eq!(csv(folder.path(), "agreement"), expected);
-    assert!(csv(folder.path(), "beside_published").contains("table 3,all voters,decided pairs,,share,83.333333333,50,100,6,85.99\n"));
+    assert!(
+        csv(folder.path(), "beside_published")
+            .contains("table 3,all voters,decided pairs,,share,83.333333333,50,100,6,85.99\n")
+    );
 }
 
 /// The target alone: 0, 1, 0. One prefix of a kind and length, one target: no interval.
@@ -337,7 +336,8 @@ fn every_figure_is_on_the_page_and_a_file() {
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name.ends_with(".svg"))
         .collect();
-    let expected = ["figure-1", "figure-4", "figure-5", "figure-7", "trajectory-hip", "trajectory-none", "trajectory-seu-hip"];
+    let expected =
+        ["figure-1", "figure-4", "figure-5", "figure-7", "trajectory-hip", "trajectory-none", "trajectory-seu-hip"];
     assert_eq!(drawings, expected.map(|name| format!("{name}.svg")).into());
     for name in drawings {
         let text = fs::read_to_string(report.join(&name)).unwrap();

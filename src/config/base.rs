@@ -53,7 +53,7 @@ fn keep(under: &mut Table, stages: &Value) -> anyhow::Result<()> {
     if let Some(absent) = named.iter().find(|name| !under.contains_key(**name)) {
         bail!("`stages` names `{absent}`, which the base does not have: add a `[{absent}]` table here instead");
     }
-    under.retain(|key, _| !STAGES.contains(&key) || named.contains(&key.as_str()));
+    under.retain(|key, _| !STAGES.contains(&key) || named.contains(&key));
     Ok(())
 }
 
@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn what_is_said_stands_over_the_base_and_the_rest_stays() {
-        let config = load("base = \"whole.toml\"\nname = \"part\"\n[models]\nbackbones = [\"c\"]\n[sequence]\nruns = 1\n").unwrap();
+        let config =
+            load("base = \"whole.toml\"\nname = \"part\"\n[models]\nbackbones = [\"c\"]\n[sequence]\nruns = 1\n")
+                .unwrap();
         assert_eq!((config.name.as_str(), config.seed), ("part", 4));
         assert_eq!(config.models.backbones, ["c"]);
         let sequence = config.sequence.unwrap();

@@ -84,10 +84,7 @@ impl MultiTaskConfig {
 
 impl TransitionsConfig {
     fn check(&self) -> anyhow::Result<()> {
-        at_least_one(
-            "transitions",
-            &[("sequences", self.sequences), ("runs", self.runs), ("interval", self.interval)],
-        )
+        at_least_one("transitions", &[("sequences", self.sequences), ("runs", self.runs), ("interval", self.interval)])
     }
 }
 

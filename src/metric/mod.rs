@@ -17,7 +17,9 @@ mod task_matrix;
 mod vote;
 
 pub use agreement::{agreement, kendall_tau_b, ranks};
-pub use bootstrap::{Distribution, INTERVAL_METHOD, Interval, RESAMPLES, difference_interval, mean_interval, ratio_interval};
+pub use bootstrap::{
+    Distribution, INTERVAL_METHOD, Interval, RESAMPLES, difference_interval, mean_interval, ratio_interval,
+};
 pub use continual::{PathMetric, PathMetrics, PathSummary, path_metrics, probe_curve, summarise};
 pub use gain::{Gain, mean_gain, transfer_gain};
 pub use mean::{Accuracy, Mean, Part, Weights, accuracy, group, mean_of, median};

@@ -34,9 +34,7 @@ pub(super) fn check(
         let has_parts = cold.is_some() && warm.is_some() && metrics.fwt.is_some();
         checks.identities += usize::from(has_parts);
     }
-    for (family, plan) in
-        [("sequence", sequences.map(|sequences| &sequences.plan)), ("transition", transitions)]
-    {
+    for (family, plan) in [("sequence", sequences.map(|sequences| &sequences.plan)), ("transition", transitions)] {
         let Some(plan) = plan else { continue };
         checks.probes += probes(family, plan, stages)?;
     }
@@ -50,7 +48,8 @@ fn probes(family: &str, plan: &SequencesPlan, stages: &Stages<'_>) -> Result<usi
             let stage = format!("{family}/{}/{agent}", history.name);
             let Some(records) = stages.get(stage.as_str()) else { continue };
             for ((sequence, step, run), record) in records {
-                let planned = history.sequences.get(*sequence as usize).and_then(|planned| planned.steps.get(*step as usize));
+                let planned =
+                    history.sequences.get(*sequence as usize).and_then(|planned| planned.steps.get(*step as usize));
                 let next = records.get(&(*sequence, step + 1, *run));
                 let (Some(true), Some(next)) = (planned.map(|step| step.kind.is_probe()), next) else { continue };
                 if record.memory != next.memory {

@@ -126,7 +126,12 @@ impl ReportData {
         let checks = checks::check(sequences.as_ref(), transitions.as_ref().map(|found| &found.plan), &stages)
             .map_err(|reason| store::Error::Malformed { path: reader.dir().join(store::ATTEMPTS_FILE), reason })?;
         let mut completeness = completeness(&manifest.identity.config, &matrices, vote.is_some(), sequences.as_ref());
-        completeness.extend(experiments(&manifest.identity.config, multi_task.as_ref(), transitions.as_ref(), orders.as_ref()));
+        completeness.extend(experiments(
+            &manifest.identity.config,
+            multi_task.as_ref(),
+            transitions.as_ref(),
+            orders.as_ref(),
+        ));
         Ok(ReportData {
             run_id: manifest.run_id.clone(),
             identity: manifest.identity.clone(),

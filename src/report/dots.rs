@@ -46,8 +46,7 @@ pub(super) fn dots(names: &[String], panels: &[DotPanel], columns: usize, x_name
     let panel_height = TITLE_HEIGHT + plot_height + AXIS_HEIGHT;
     let columns = columns.clamp(1, panels.len().max(1));
     let lines = panels.len().div_ceil(columns);
-    let (width, height) =
-        (NAME_WIDTH + columns as f64 * (PANEL_WIDTH + GAP), lines as f64 * panel_height);
+    let (width, height) = (NAME_WIDTH + columns as f64 * (PANEL_WIDTH + GAP), lines as f64 * panel_height);
     let axis = Axis::around(panels.iter().flat_map(|panel| panel.rows.iter().flatten()).flat_map(reach));
     let mut out = start(width, height);
     for (index, panel) in panels.iter().enumerate() {

@@ -44,7 +44,6 @@ struct Map {
     strongest: Option<View>,
 }
 
-
 /// A file of the report and what its columns mean.
 #[derive(Serialize)]
 struct File {

@@ -59,7 +59,9 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
     let data = ReportData::build(&reader).with_context(|| format!("report of {}", folder.display()))?;
     let target = folder.join(REPORT_FOLDER);
     write_files(&data, &target)?;
-    std::io::stdout().write_all(terminal::render(&data, &path_bench::sections(&data)?).as_bytes()).context("print the report")?;
+    std::io::stdout()
+        .write_all(terminal::render(&data, &path_bench::sections(&data)?).as_bytes())
+        .context("print the report")?;
     eprintln!("report: {}", target.join("index.html").display());
     Ok(())
 }

@@ -104,7 +104,8 @@ fn cell(plan: &OrdersPlan, path: &PathPlan, agent: &str, stages: &Stages<'_>, se
     let records = stages.get(stage.as_str());
     let score = |row: u32, task: u32, run: u32| records?.get(&(row, task, run))?.score.graded();
     let tasks = path.tasks.len() as u32;
-    let row = |row: u32, run: u32| -> Option<Vec<f64>> { path.tasks.iter().map(|task| score(row, *task, run)).collect() };
+    let row =
+        |row: u32, run: u32| -> Option<Vec<f64>> { path.tasks.iter().map(|task| score(row, *task, run)).collect() };
     let runs: Vec<Option<TaskMatrix>> = (0..plan.runs)
         .map(|run| {
             let baseline = row(0, run)?;

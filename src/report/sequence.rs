@@ -252,13 +252,7 @@ fn probes(history: &HistoryPlan) -> Vec<u32> {
 }
 
 /// Run by run on the same sequences, then over runs, then over sequences.
-fn against(
-    cell: &LifeCell,
-    other: &LifeCell,
-    kind: &ContrastKind,
-    metric: PathMetric,
-    seed: Seed,
-) -> Contrast {
+fn against(cell: &LifeCell, other: &LifeCell, kind: &ContrastKind, metric: PathMetric, seed: Seed) -> Contrast {
     let of_life = |life: &Life| life.metrics.and_then(|metrics| metrics.get(metric));
     let differences: Vec<Vec<Option<f64>>> = cell
         .lives

@@ -107,7 +107,8 @@ pub(super) fn build(plan: SequencesPlan, stages: &Stages<'_>, seed: Seed) -> Tra
         .map(|agent| {
             let stage = |name: &str| format!("transition/{name}/{agent}");
             let stored = plan.histories.iter().filter_map(|history| stages.get(stage(&history.name).as_str()));
-            let steps = plan.histories.iter().flat_map(|history| &history.sequences).map(|sequence| sequence.steps.len());
+            let steps =
+                plan.histories.iter().flat_map(|history| &history.sequences).map(|sequence| sequence.steps.len());
             (agent.clone(), stored.map(|rows| rows.len()).sum(), steps.sum::<usize>() * plan.runs as usize)
         })
         .collect();
@@ -131,9 +132,8 @@ fn differences(plan: &SequencesPlan, stages: &Stages<'_>, effect: Effect, agent:
                     .map(|(_, place)| place)
                     .collect();
                 let records = stages.get(format!("transition/{}/{agent}", history.name).as_str());
-                let score = |probe: usize, run: u32| {
-                    records?.get(&(sequence as u32, *probes.get(probe)?, run))?.score.graded()
-                };
+                let score =
+                    |probe: usize, run: u32| records?.get(&(sequence as u32, *probes.get(probe)?, run))?.score.graded();
                 runs.extend((0..plan.runs).map(|run| Some(score(later, run)? - score(earlier, run)?)));
             }
             runs

@@ -36,9 +36,8 @@ pub struct Decided {
 pub(super) fn decided(pool: &PoolPlan, vote: &VotePlan, seed: Seed) -> Decided {
     let mut units = Vec::new();
     for target in &pool.kept {
-        let relations: Vec<Relation> = sources(pool, *target)
-            .filter_map(|source| vote.relations.get(source as usize, *target as usize))
-            .collect();
+        let relations: Vec<Relation> =
+            sources(pool, *target).filter_map(|source| vote.relations.get(source as usize, *target as usize)).collect();
         let decided = relations.iter().filter(|relation| **relation != Relation::Mixed).count();
         units.push((decided as f64, relations.len() as f64));
     }

@@ -62,6 +62,11 @@ mod tests {
         let source = (1..).map(|item| if item < 4 { Ok(item) } else { anyhow::bail!("the source broke") });
         assert_eq!(beside(source, add).unwrap_err().to_string(), "the source broke");
         assert_eq!(sum.load(Ordering::Relaxed), 5056);
-        assert!(beside((1..1000).map(Ok), |item: u32| anyhow::bail!("item {item}")).unwrap_err().to_string().starts_with("item "));
+        assert!(
+            beside((1..1000).map(Ok), |item: u32| anyhow::bail!("item {item}"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("item ")
+        );
     }
 }

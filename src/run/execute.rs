@@ -280,20 +280,12 @@ fn run_transitions(
     let seed = Seed(resolved.config.seed).derive("transition", &[]);
     let conditions = transition::conditions(config, &votes.relations, &pool.kept, seed)?;
     let agents = resolved.config.agents_of(config.agents.as_ref());
-    let plan = SequencesPlan {
-        paired: Vec::new(),
-        ..sequences_plan(resolved, agents, config.runs, conditions)
-    };
+    let plan = SequencesPlan { paired: Vec::new(), ..sequences_plan(resolved, agents, config.runs, conditions) };
     put(store, TRANSITIONS_FILE, &plan)?;
     run_lives(store, models, ("transitions", Family::Transition), &plan)
 }
 
-fn sequences_plan(
-    resolved: &Resolved,
-    agents: Vec<String>,
-    runs: u32,
-    histories: Vec<HistoryPlan>,
-) -> SequencesPlan {
+fn sequences_plan(resolved: &Resolved, agents: Vec<String>, runs: u32, histories: Vec<HistoryPlan>) -> SequencesPlan {
     let is_baseline = |name: &&String| resolved.agent(name).is_ok_and(|agent| agent.config.memory == "none");
     let paired = resolved.agents.iter().map(|agent| &agent.config);
     SequencesPlan {

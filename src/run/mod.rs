@@ -19,9 +19,9 @@ pub mod resolve;
 mod sequence;
 pub mod start;
 mod take_over;
-mod transition;
 #[cfg(test)]
 mod tests;
+mod transition;
 mod vote;
 
 pub use execute::{execute, similarities};

@@ -223,7 +223,11 @@ mod tests {
             };
             assert!(prefix.shown.iter().all(is_from), "{prefix:?}");
             let distinct: BTreeSet<&u32> = prefix.shown.iter().collect();
-            let set = if prefix.kind == PrefixKind::Random { 11 } else { 6 - usize::from((target % 2 == 0) == (prefix.kind == PrefixKind::Positive)) };
+            let set = if prefix.kind == PrefixKind::Random {
+                11
+            } else {
+                6 - usize::from((target % 2 == 0) == (prefix.kind == PrefixKind::Positive))
+            };
             assert_eq!(distinct.len(), prefix.shown.len().min(set), "{prefix:?}");
         }
     }

@@ -86,12 +86,7 @@ pub fn run(world: &World<'_>, plan: &OrdersPlan, threads: usize) -> anyhow::Resu
     })
 }
 
-fn walk_path(
-    world: &World<'_>,
-    walk: &Walk<'_>,
-    threads: usize,
-    is_stopped: &dyn Fn() -> bool,
-) -> anyhow::Result<()> {
+fn walk_path(world: &World<'_>, walk: &Walk<'_>, threads: usize, is_stopped: &dyn Fn() -> bool) -> anyhow::Result<()> {
     let options = &walk.agent.config.options;
     let mut memory = walk.agent.method.create(options)?;
     let no_plan = SequencePlan { probe: 0, steps: Vec::new() };
@@ -120,9 +115,9 @@ fn walk_path(
             if !snapshot.is_empty() {
                 frozen.load(&snapshot)?;
             }
-            tasks.iter().try_for_each(|task| {
-                attempt_once(world, &chain, at(*task), frozen.as_ref(), Vec::new()).map(drop)
-            })
+            tasks
+                .iter()
+                .try_for_each(|task| attempt_once(world, &chain, at(*task), frozen.as_ref(), Vec::new()).map(drop))
         })?;
         let Some(next) = walk.path.tasks.get(row as usize) else { continue };
         let record = world.store.get(&at(*next))?.context("the attempt was stored above: this is a bug in lifelong")?;

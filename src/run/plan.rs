@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::matrix::{self, Unit};
-use super::{multi_task, pool};
 use super::rates::Rates;
 use super::resolve::{Resolved, ResolvedAgent};
+use super::{multi_task, pool};
 use crate::config::{MultiTaskConfig, SequenceConfig};
 use crate::engine::generate::Prompter;
 use crate::engine::model::load_text;
@@ -275,8 +275,12 @@ impl Plan {
         for rates in &self.rates {
             writeln!(formatter, "  {rates}")?;
         }
-        let mut unmeasured: Vec<&str> =
-            self.stages.iter().filter(|stage| self.rates_of(stage).is_none()).map(|stage| stage.model.as_str()).collect();
+        let mut unmeasured: Vec<&str> = self
+            .stages
+            .iter()
+            .filter(|stage| self.rates_of(stage).is_none())
+            .map(|stage| stage.model.as_str())
+            .collect();
         unmeasured.dedup();
         unmeasured.sort_unstable();
         unmeasured.dedup();

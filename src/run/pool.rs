@@ -56,11 +56,16 @@ mod tests {
     #[test]
     fn seats_go_by_largest_remainder() {
         let kept: Vec<u32> = (0..7).collect();
-        let family = |task: u32| Some(match task {
-            0..4 => "a",
-            4..6 => "b",
-            _ => "c",
-        }.to_string());
+        let family = |task: u32| {
+            Some(
+                match task {
+                    0..4 => "a",
+                    4..6 => "b",
+                    _ => "c",
+                }
+                .to_string(),
+            )
+        };
         let drawn = stratified(&kept, Some(3), family, Seed(1));
         let count = |range: std::ops::Range<u32>| drawn.iter().filter(|task| range.contains(task)).count();
         assert_eq!((count(0..4), count(4..6), count(6..7)), (2, 1, 0));

@@ -293,7 +293,12 @@ fn digest(memory: &dyn Memory) -> Option<String> {
     (!state.is_empty()).then(|| blake3::hash(&state).to_hex()[..16].to_string())
 }
 
-pub(super) fn experience(world: &World<'_>, chain: &Chain<'_>, planned: &PlannedStep, record: &AttemptRecord) -> Experience {
+pub(super) fn experience(
+    world: &World<'_>,
+    chain: &Chain<'_>,
+    planned: &PlannedStep,
+    record: &AttemptRecord,
+) -> Experience {
     let task = world.resolved.task(planned.task);
     let first_reply =
         record.attempt.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |last_user| last_user + 1);

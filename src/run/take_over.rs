@@ -47,7 +47,9 @@ impl TakeOver {
         let reader = RunReader::open(folder)?;
         let theirs = &reader.manifest().identity;
         let is_free = |field: &str| {
-            FREE.iter().any(|free| field.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])))
+            FREE.iter().any(|free| {
+                field.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            })
         };
         let differences: Vec<String> =
             theirs.differences(ours).iter().filter(|other| !is_free(&other.field)).map(ToString::to_string).collect();
@@ -78,12 +80,7 @@ impl TakeOver {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn take(
-        &self,
-        store: &RunStore,
-        model: &str,
-        coords: impl Iterator<Item = Coord>,
-    ) -> anyhow::Result<usize> {
+    pub fn take(&self, store: &RunStore, model: &str, coords: impl Iterator<Item = Coord>) -> anyhow::Result<usize> {
         let mut taken = 0;
         for coord in coords.filter(|coord| !store.has(coord)) {
             if let Some(record) = self.records.get(&coord) {
@@ -174,7 +171,8 @@ mod tests {
         let take = TakeOver::open(&old, &ours).unwrap();
         let store = store(&new, ours);
         // Task 2 was never asked; another model's and other weights' attempts stay where they are.
-        let wanted = || (0..3).map(|step| coord("matrix/a", step)).chain([coord("matrix/b", 0), coord("matrix/old", 0)]);
+        let wanted =
+            || (0..3).map(|step| coord("matrix/a", step)).chain([coord("matrix/b", 0), coord("matrix/old", 0)]);
         assert_eq!(take.take(&store, "a", wanted()).unwrap(), 2);
         assert_eq!(take.take(&store, "a", wanted()).unwrap(), 0);
         assert_eq!(store.len(), 2);

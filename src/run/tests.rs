@@ -125,7 +125,11 @@ fn store(folder: &Path) -> RunStore {
     RunStore::create_or_open(folder, &Manifest::new(identity, "scalar"), Machine::default()).unwrap()
 }
 
-fn in_world(resolved: &Resolved, store: &RunStore, stage: impl FnOnce(&World<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn in_world(
+    resolved: &Resolved,
+    store: &RunStore,
+    stage: impl FnOnce(&World<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let progress = Progress::start("scripted", 1, 0);
     stage(&World { resolved, store, backbone: &Scripted, embedder: None, similarities: None, progress: &progress })
 }
@@ -214,7 +218,10 @@ fn a_solver_that_follows_its_history_gives_the_metrics_of_its_rule() {
                 let metrics = path_metrics(&executions);
                 let found = [metrics.ap, metrics.fwt, metrics.bwt, metrics.fgt].map(Option::unwrap);
                 let exact = by_hand(planned, &scores);
-                assert!(found.iter().zip(&exact).all(|(found, exact)| (found - exact).abs() < 1e-12), "{found:?} {exact:?}");
+                assert!(
+                    found.iter().zip(&exact).all(|(found, exact)| (found - exact).abs() < 1e-12),
+                    "{found:?} {exact:?}"
+                );
                 seen.insert(format!("{found:?}"));
                 for (step, planned) in planned.steps.iter().enumerate().filter(|(_, planned)| planned.kind.is_probe()) {
                     let next = step + 1;

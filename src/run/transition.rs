@@ -137,8 +137,7 @@ mod tests {
     #[test]
     fn a_pool_that_is_too_small_names_what_the_best_probe_has() {
         let kept: Vec<u32> = (0..12).collect();
-        let message =
-            conditions(&TransitionsConfig::default(), &halves(12), &kept, Seed(1)).unwrap_err().to_string();
+        let message = conditions(&TransitionsConfig::default(), &halves(12), &kept, Seed(1)).unwrap_err().to_string();
         assert!(message.contains("need 10 positive and 10 negative") && message.contains("has 5 of each"), "{message}");
     }
 }

@@ -72,9 +72,10 @@ pub(super) fn table_3(data: &ReportData, differences: &[Difference]) -> Option<S
     Some(Section {
         id: "table-3",
         title: "Table 3: sign agreement with the vote",
-        intro: "Share of pairs with a decided vote where a voter's own sign is the voted one. A task with itself does not \
+        intro:
+            "Share of pairs with a decided vote where a voter's own sign is the voted one. A task with itself does not \
                 count."
-            .into(),
+                .into(),
         tables: vec![ours, theirs],
         drawings: Vec::new(),
         notes,

@@ -27,7 +27,11 @@ pub(super) struct Beside {
 impl Beside {
     /// Ours, with its interval.
     pub fn ours(&self, is_signed: bool) -> String {
-        if is_signed { view::signed_interval(self.value, self.interval) } else { view::interval(self.value, self.interval) }
+        if is_signed {
+            view::signed_interval(self.value, self.interval)
+        } else {
+            view::interval(self.value, self.interval)
+        }
     }
 
     /// The published number as printed, a dash where there is none.

@@ -68,7 +68,8 @@ pub(super) fn figure_7(data: &ReportData, differences: &[Difference]) -> anyhow:
             format!("{length}: {verdict}")
         })
         .collect();
-    let drawings = if multi_task.rows.iter().any(|row| row.value.is_some()) { vec![drawing(data)?] } else { Vec::new() };
+    let drawings =
+        if multi_task.rows.iter().any(|row| row.value.is_some()) { vec![drawing(data)?] } else { Vec::new() };
     Ok(Some(Section {
         id: "figure-7",
         title: "Figure 7: multi-task prefixes",
@@ -92,7 +93,10 @@ fn drawing(data: &ReportData) -> anyhow::Result<Drawing> {
     let lines: Vec<Line> = PrefixKind::ALL
         .iter()
         .enumerate()
-        .map(|(series, kind)| Line { series, points: rows().filter(|row| row.kind == *kind).filter_map(point).collect() })
+        .map(|(series, kind)| Line {
+            series,
+            points: rows().filter(|row| row.kind == *kind).filter_map(point).collect(),
+        })
         .collect();
     let brackets: Vec<Bracket> = PrefixKind::ALL
         .iter()

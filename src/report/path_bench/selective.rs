@@ -8,12 +8,8 @@ use crate::report::data::ReportData;
 use crate::report::section::Section;
 use crate::report::sequence::{Contrast, ContrastKind};
 
-const METRICS: [(PathMetric, &str); 4] = [
-    (PathMetric::Ap, "ΔAP"),
-    (PathMetric::Fwt, "ΔFWT"),
-    (PathMetric::Bwt, "ΔBWT"),
-    (PathMetric::Fgt, "ΔFGT"),
-];
+const METRICS: [(PathMetric, &str); 4] =
+    [(PathMetric::Ap, "ΔAP"), (PathMetric::Fwt, "ΔFWT"), (PathMetric::Bwt, "ΔBWT"), (PathMetric::Fgt, "ΔFGT")];
 
 /// Pairs of agents by history, with the four contrasts of each.
 fn pairs(data: &ReportData) -> Vec<(&str, &str, &str, Vec<&Contrast>)> {

@@ -154,8 +154,10 @@ impl Found<'_> {
         let backbone = self.config("/models/backbones/0").as_str().unwrap_or("unknown").to_string();
         self.text(Scope::Everything, "backbone of the agents", "DeepSeek-V4-Flash", &backbone);
         let sampling = self.config("/sampling");
-        let part = |name: &str| sampling.get(name).filter(|value| !value.is_null()).map(|value| format!("{name} {value}"));
-        let here: Vec<String> = ["temperature", "top_p", "top_k", "min_p", "max_tokens"].iter().filter_map(|name| part(name)).collect();
+        let part =
+            |name: &str| sampling.get(name).filter(|value| !value.is_null()).map(|value| format!("{name} {value}"));
+        let here: Vec<String> =
+            ["temperature", "top_p", "top_k", "min_p", "max_tokens"].iter().filter_map(|name| part(name)).collect();
         self.add(Scope::Everything, "sampling", "not stated".into(), here.join(", "));
     }
 
@@ -183,8 +185,11 @@ impl Found<'_> {
         let share = self.config("/sequence/dominant_share").as_f64().unwrap_or(0.0) * 100.0;
         self.text(scope, "share of the dominant set", "70 %", &format!("{share:.0} %"));
         let run: Vec<&str> = self.memories().into_iter().filter_map(|(_, memory)| published::method(&memory)).collect();
-        let mut absent: Vec<&str> =
-            published::METHODS.iter().map(|(_, method)| *method).filter(|method| *method != "none" && !run.contains(method)).collect();
+        let mut absent: Vec<&str> = published::METHODS
+            .iter()
+            .map(|(_, method)| *method)
+            .filter(|method| *method != "none" && !run.contains(method))
+            .collect();
         absent.dedup();
         if !absent.is_empty() {
             self.add(scope, "agents", "eight and the memory-free one".into(), format!("without {}", absent.join(", ")));
@@ -213,7 +218,8 @@ impl Found<'_> {
             return;
         }
         let all = self.config_number("/sequence/sequences");
-        let mut here: Vec<u64> = paired.iter().map(|agent| agent["sequences"].as_u64().unwrap_or(all).min(all)).collect();
+        let mut here: Vec<u64> =
+            paired.iter().map(|agent| agent["sequences"].as_u64().unwrap_or(all).min(all)).collect();
         here.sort_unstable();
         here.dedup();
         let here = here.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");

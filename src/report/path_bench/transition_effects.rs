@@ -37,9 +37,7 @@ pub(super) fn effects(data: &ReportData) -> Vec<Beside> {
 pub(super) fn figure_5(data: &ReportData, differences: &[Difference]) -> Option<Section> {
     let transitions = data.transitions.as_ref()?;
     let agents = &transitions.plan.agents;
-    let of = |effect_of: Effect, agent: &String| {
-        transitions.row(effect_of, agent).map(|row| effect(data, row))
-    };
+    let of = |effect_of: Effect, agent: &String| transitions.row(effect_of, agent).map(|row| effect(data, row));
     let panels: Vec<DotPanel> = Effect::ALL[..DRAWN]
         .iter()
         .map(|kind| DotPanel {
