@@ -11,14 +11,14 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::metric::{INTERVAL_METHOD, PathMetric};
+use crate::metric::INTERVAL_METHOD;
 use crate::record::plan::Relation;
 
 use super::data::ReportData;
 use super::matrix::ModelMatrix;
 use super::section::{Drawing, Section, Series};
-use super::sequence::{Contrast, ContrastKind, CurvePoint, Sequences};
-use super::svg::{self, BarGroup, Line, Point};
+use super::sequence::{CurvePoint, Sequences};
+use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
 use super::{tables, view};
@@ -78,7 +78,6 @@ struct Page<'a> {
     baseline: Option<&'a str>,
     histories: Vec<Series>,
     trajectories: Vec<Drawing>,
-    ap_bars: Option<String>,
     sections: &'a [Section],
     usage: View,
     memory_calls: View,
@@ -124,7 +123,6 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         baseline: sequences.and_then(|sequences| sequences.plan.baseline.as_deref()),
         histories: sequences.map(history_series).unwrap_or_default(),
         trajectories: trajectories(data)?,
-        ap_bars: sequences.map(ap_bars).transpose()?.flatten(),
         sections,
         usage: view::usage(data),
         memory_calls: view::memory_calls(data),
@@ -300,46 +298,6 @@ pub(super) fn trajectories(data: &ReportData) -> anyhow::Result<Vec<Drawing>> {
 
 fn in_points(interval: crate::metric::Interval) -> crate::metric::Interval {
     crate::metric::Interval { low: points(interval.low), high: points(interval.high) }
-}
-
-/// One group of bars an agent, one bar a history; `None` without a memory-free agent.
-fn ap_bars(sequences: &Sequences) -> anyhow::Result<Option<String>> {
-    let Some(baseline) = &sequences.plan.baseline else { return Ok(None) };
-    let find = |agent: &str, wanted: &str| {
-        let is_it = |contrast: &&Contrast| {
-            let is_history = matches!(&contrast.kind, ContrastKind::Baseline { history } if history == wanted);
-            is_history && contrast.agent == agent && contrast.metric == PathMetric::Ap
-        };
-        sequences.contrasts.iter().find(is_it)
-    };
-    let groups: Vec<BarGroup> = sequences
-        .plan
-        .agents
-        .iter()
-        .filter(|agent| *agent != baseline)
-        .map(|agent| BarGroup {
-            name: agent.clone(),
-            bars: sequences
-                .plan
-                .histories
-                .iter()
-                .map(|history| {
-                    let contrast = find(agent, &history.name)?;
-                    Some((points(contrast.value?), contrast.interval.map(in_points)))
-                })
-                .collect(),
-        })
-        .collect();
-    let bars = || groups.iter().flat_map(|group| group.bars.iter().flatten());
-    if bars().next().is_none() {
-        return Ok(None);
-    }
-    let ends = |(value, interval): &(f64, Option<crate::metric::Interval>)| {
-        let bounds = interval.map(|interval| [interval.low, interval.high]);
-        std::iter::once(*value).chain(bounds.into_iter().flatten()).collect::<Vec<_>>()
-    };
-    let x = svg::range(bars().flat_map(ends));
-    svg::bars(&groups, x, &format!("AP minus AP of {baseline} (points)")).map(Some)
 }
 
 /// The resolved config as TOML, without the keys that were left open; as JSON where TOML cannot say it.
