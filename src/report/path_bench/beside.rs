@@ -50,12 +50,19 @@ impl Beside {
     }
 }
 
-/// A table with two columns a metric, ours and the paper's: `rows` are labels and one number a metric.
+/// A row of a table: labels, one number a metric, and what stands behind them.
+pub(super) struct Row {
+    pub labels: Vec<String>,
+    pub numbers: Vec<Beside>,
+    pub rest: Vec<String>,
+}
+
+/// A table with two columns a metric, ours and the paper's.
 pub(super) fn view(
     title: String,
     labels: &[&str],
     metrics: &[(&str, bool)],
-    rows: Vec<(Vec<String>, Vec<Beside>, Vec<String>)>,
+    rows: Vec<Row>,
     trailing: &[&str],
 ) -> View {
     let mut headers = labels.to_vec();
@@ -64,7 +71,7 @@ pub(super) fn view(
     }
     headers.extend(trailing);
     let mut view = View::new(title, labels.len(), &headers);
-    for (mut row, numbers, rest) in rows {
+    for Row { labels: mut row, numbers, rest } in rows {
         for (number, (_, is_signed)) in numbers.iter().zip(metrics) {
             row.extend([number.ours(*is_signed), number.theirs(*is_signed)]);
         }

@@ -1,6 +1,6 @@
 //! Table 1, and what of figures 3, 4 and 6 is printed as numbers.
 
-use super::beside::{self, Beside};
+use super::beside::{self, Beside, Row};
 use super::published;
 use super::setting::{self, Difference, Scope};
 use crate::metric::PathMetric;
@@ -52,7 +52,7 @@ pub(super) fn table_1(data: &ReportData, differences: &[Difference]) -> Option<S
         let (complete, lives) = cell.complete_lives();
         let ungraded = cell.executions - cell.graded;
         let rest = vec![format!("{complete} of {lives}"), cell.graded.to_string(), ungraded.to_string()];
-        (labels, cell_metrics(data, cell), rest)
+        Row { labels, numbers: cell_metrics(data, cell), rest }
     });
     let named: Vec<(&str, bool)> = METRICS.iter().map(|(_, name, is_signed)| (*name, *is_signed)).collect();
     let title = format!("Ours beside table 1, {} (points, mean [95 %])", data.published_name());
@@ -111,8 +111,8 @@ fn last_view(data: &ReportData) -> Option<crate::report::view::View> {
     }
     let rows = rows.into_iter().map(|row| {
         let labels = vec![row.condition.clone(), row.agent.clone(), row.method.clone(), row.metric.clone()];
-        let n = vec![row.n.to_string()];
-        (labels, vec![row], n)
+        let rest = vec![row.n.to_string()];
+        Row { labels, numbers: vec![row], rest }
     });
     let title = format!("Probe change beside figures 3 and 6 (points; the paper's at occurrence {STATED_OCCURRENCE})");
     let labels = ["history", "agent", "in the paper", "ours at"];
@@ -165,8 +165,8 @@ pub(super) fn figure_4(data: &ReportData, differences: &[Difference]) -> Option<
     let names: Vec<String> = histories.iter().map(|history| format!("{history} history")).collect();
     let view_rows = changes.into_iter().map(|change| {
         let labels = vec![change.condition.clone(), change.agent.clone(), change.method.clone()];
-        let n = vec![change.n.to_string()];
-        (labels, vec![change], n)
+        let rest = vec![change.n.to_string()];
+        Row { labels, numbers: vec![change], rest }
     });
     let view = beside::view(
         "AP minus that of the memory-free agent (points, paired, mean [95 %])".into(),

@@ -1,6 +1,6 @@
 //! Table 2: what selective experience use changes, on the same sequences and runs.
 
-use super::beside::{self, Beside};
+use super::beside::{self, Beside, Row};
 use super::published;
 use super::setting::{self, Difference, Scope};
 use crate::metric::PathMetric;
@@ -11,44 +11,50 @@ use crate::report::sequence::{Contrast, ContrastKind};
 const METRICS: [(PathMetric, &str); 4] =
     [(PathMetric::Ap, "ΔAP"), (PathMetric::Fwt, "ΔFWT"), (PathMetric::Bwt, "ΔBWT"), (PathMetric::Fgt, "ΔFGT")];
 
-/// Pairs of agents by history, with the four contrasts of each.
-fn pairs(data: &ReportData) -> Vec<(&str, &str, &str, Vec<&Contrast>)> {
-    let mut pairs: Vec<(&str, &str, &str, Vec<&Contrast>)> = Vec::new();
+/// An agent and the one it is compared with under one history.
+struct Pair<'a> {
+    history: &'a str,
+    agent: &'a str,
+    other: &'a str,
+    contrasts: Vec<&'a Contrast>,
+}
+
+/// Every pair, in the plan's order.
+fn pairs(data: &ReportData) -> Vec<Pair<'_>> {
+    let mut pairs: Vec<Pair<'_>> = Vec::new();
     for contrast in data.sequences.iter().flat_map(|sequences| &sequences.contrasts) {
         let ContrastKind::Against { history, other } = &contrast.kind else { continue };
-        let is_it = |pair: &&mut (&str, &str, &str, Vec<&Contrast>)| {
-            (pair.0, pair.1, pair.2) == (history.as_str(), contrast.agent.as_str(), other.as_str())
-        };
+        let (history, agent, other) = (history.as_str(), contrast.agent.as_str(), other.as_str());
+        let is_it = |pair: &&mut Pair<'_>| (pair.history, pair.agent, pair.other) == (history, agent, other);
         match pairs.iter_mut().find(is_it) {
-            Some(pair) => pair.3.push(contrast),
-            None => pairs.push((history, &contrast.agent, other, vec![contrast])),
+            Some(pair) => pair.contrasts.push(contrast),
+            None => pairs.push(Pair { history, agent, other, contrasts: vec![contrast] }),
         }
     }
     pairs
 }
 
-fn numbers(data: &ReportData, history: &str, agent: &str, other: &str, contrasts: &[&Contrast]) -> Vec<Beside> {
-    let method = data.method(other).filter(|_| data.is_selective(agent)).unwrap_or_default();
+fn numbers(data: &ReportData, pair: &Pair<'_>) -> Vec<Beside> {
+    let method = data.method(pair.other).filter(|_| data.is_selective(pair.agent)).unwrap_or_default();
     let number = |(metric, name): (PathMetric, &str)| {
-        let contrast = contrasts.iter().find(|contrast| contrast.metric == metric)?;
+        let contrast = pair.contrasts.iter().find(|contrast| contrast.metric == metric)?;
         Some(Beside {
             of: "table 2",
-            condition: history.into(),
-            agent: agent.into(),
+            condition: pair.history.into(),
+            agent: pair.agent.into(),
             method: method.into(),
             metric: name.into(),
             value: contrast.value,
             interval: contrast.interval,
             n: contrast.sequences,
-            published: published::table_2(data.published_benchmark(), method, history, metric),
+            published: published::table_2(data.published_benchmark(), method, pair.history, metric),
         })
     };
     METRICS.into_iter().filter_map(number).collect()
 }
 
 pub(super) fn changes(data: &ReportData) -> Vec<Beside> {
-    let pairs = pairs(data);
-    pairs.iter().flat_map(|(history, agent, other, found)| numbers(data, history, agent, other, found)).collect()
+    pairs(data).iter().flat_map(|pair| numbers(data, pair)).collect()
 }
 
 pub(super) fn table_2(data: &ReportData, differences: &[Difference]) -> Option<Section> {
@@ -56,10 +62,10 @@ pub(super) fn table_2(data: &ReportData, differences: &[Difference]) -> Option<S
     if pairs.is_empty() {
         return None;
     }
-    let rows = pairs.iter().map(|(history, agent, other, found)| {
-        let numbers = numbers(data, history, agent, other, found);
+    let rows = pairs.iter().map(|pair| {
+        let numbers = numbers(data, pair);
         let n = numbers.first().map_or(0, |number| number.n).to_string();
-        (vec![history.to_string(), agent.to_string(), other.to_string()], numbers, vec![n])
+        Row { labels: [pair.history, pair.agent, pair.other].map(String::from).to_vec(), numbers, rest: vec![n] }
     });
     let metrics = METRICS.map(|(_, name)| (name, true));
     let labels = ["history", "agent", "minus"];

@@ -1,6 +1,6 @@
 //! Figure 5: what an interval did to the next probe.
 
-use super::beside::{self, Beside};
+use super::beside::{self, Beside, Row};
 use super::published;
 use super::setting::{self, Difference, Scope};
 use crate::report::data::ReportData;
@@ -49,7 +49,7 @@ pub(super) fn figure_5(data: &ReportData, differences: &[Difference]) -> Option<
         let labels = vec![agent.clone(), data.method(agent).unwrap_or("–").to_string()];
         let numbers: Vec<Beside> = Effect::ALL.iter().filter_map(|kind| of(*kind, agent)).collect();
         let n = numbers.first().map_or(0, |number| number.n).to_string();
-        (labels, numbers, vec![n])
+        Row { labels, numbers, rest: vec![n] }
     });
     let metrics = Effect::ALL.map(|kind| (kind.title(), true));
     let view = beside::view(
