@@ -1,5 +1,7 @@
 //! The run files of PATH-Bench, and what a whole small run of every experiment promises.
 
+#[path = "support/killed.rs"]
+mod killed;
 mod support;
 
 use std::fs;
@@ -162,4 +164,36 @@ fn a_backbone_joins_a_run_without_repeating_it() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && message.contains("config.sampling.max_tokens: 6 -> 7"), "{message}");
     assert!(!out.exists(), "a refused run leaves no folder");
+}
+
+/// The whole small run of every experiment, and the same killed five times on the way: equal to the byte.
+///
+/// `cargo test --release --workspace --test path_bench -- --ignored --nocapture`
+#[test]
+#[ignore = "two whole runs: an hour on two cores"]
+fn the_small_run_killed_five_times_ends_with_the_same_report() {
+    if support::model_files("smollm2-135m-instruct").is_none() || support::model_files("all-minilm-l6-v2").is_none() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let config = configs().join("path-bench-small.toml");
+    let (whole, stopped) = (home.path().join("whole"), home.path().join("killed"));
+    let started = std::time::Instant::now();
+    killed::finish(killed::start(&config, &whole));
+    println!("uninterrupted: {:.0} s", started.elapsed().as_secs_f64());
+    let step = killed::stored_bytes(&whole) / 6;
+    for kill in 1..=5 {
+        let mut child = killed::start(&config, &stopped);
+        assert!(killed::kill_after(&mut child, &stopped, step), "kill {kill} came after the end");
+        println!("kill {kill}: {} bytes stored", killed::stored_bytes(&stopped));
+    }
+    killed::finish(killed::start(&config, &stopped));
+    let (expected, found) = (killed::report(&whole), killed::report(&stopped));
+    assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
+    for (name, bytes) in &expected {
+        assert!(found[name] == *bytes, "{name} differs");
+    }
+    for figure in ["figure-1.svg", "figure-4.svg", "figure-5.svg", "figure-7.svg", "trajectory-rag.svg"] {
+        assert!(expected.contains_key(figure), "{figure}");
+    }
 }
