@@ -37,7 +37,7 @@ pub fn kill_after(child: &mut Child, folder: &Path, growth: u64) -> bool {
             (stored, changed) = (now, Instant::now());
         }
         assert!(changed.elapsed() < Duration::from_secs(120), "the run stores nothing");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
     child.wait().unwrap();
