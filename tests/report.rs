@@ -43,7 +43,7 @@ fn the_same_records_give_the_same_bytes() {
     assert!(run.execute(dir.path(), usize::MAX));
     write(dir.path());
     let first = contents(dir.path());
-    assert_eq!(first.len(), 19, "9 tables twice and the page: {:?}", first.keys());
+    assert_eq!(first.len(), 28, "11 tables twice, 5 drawings and the page: {:?}", first.keys());
     write(dir.path());
     assert_eq!(contents(dir.path()), first);
 
@@ -131,8 +131,7 @@ fn the_page_is_whole_by_itself() {
     for reference in ["http:", "https:", "src=", "@import", "url(", "<link", "<iframe"] {
         assert!(!outside.contains(reference), "{reference}");
     }
-    for figure in
-        ["id=\"gains-0\"", "id=\"votes\"", "<polygon", "<polyline", "AP minus AP of memory-free", "temperature = 0.7"]
+    for figure in ["id=\"gains-0\"", "id=\"votes\"", "<polygon", "<polyline", "AP change (points)", "temperature = 0.7"]
     {
         assert!(page.contains(figure), "{figure}");
     }

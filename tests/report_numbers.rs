@@ -89,6 +89,7 @@ fn tiny_run(dir: &Path) {
         baseline: Some("none".into()),
         runs: 1,
         histories: vec![HistoryPlan { name: "positive".into(), sequences: vec![SequencePlan { probe: 0, steps }; 3] }],
+        paired: vec![],
     };
     put(&store, SEQUENCES_FILE, &plan);
     let lives = [

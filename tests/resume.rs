@@ -1,13 +1,12 @@
 //! The promise of a run: killed at any moment, the same command goes on, to the same report.
 
+#[path = "support/killed.rs"]
+mod killed;
 mod support;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use killed::{finish, kill_after, report, start, stored_bytes};
 use lifelong::seed::Seed;
 
 const KILLS: u32 = 20;
@@ -30,6 +29,14 @@ limit = 12
 [matrix]
 seeds = 2
 [vote]
+[multi_task]
+targets = 2
+lengths = [1, 3]
+sequences = 1
+[orders]
+tasks = 4
+runs = 1
+agents = ["rag", "memrl"]
 [sequence]
 histories = ["positive"]
 sequences = 2
@@ -58,65 +65,14 @@ name = "selective"
 memory = "seu"
 max_call_tokens = 4
 options = { memory = "rag" }
+against = "rag"
+sequences = 1
 [[agents]]
 name = "vote"
 memory = "groups"
 policy = "group_self_consistency"
 options = { groups = 2 }
 "#;
-
-fn start(config: &Path, folder: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_lifelong"))
-        .args(["run".as_ref(), config.as_os_str(), "--out".as_ref(), folder.as_os_str()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-fn finish(child: Child) {
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn stored_bytes(folder: &Path) -> u64 {
-    fs::metadata(folder.join("attempts.jsonl")).map_or(0, |file| file.len())
-}
-
-/// Kills the process with SIGKILL once the log has grown by about `growth` bytes; false when it ended by itself.
-fn kill_after(child: &mut Child, folder: &Path, growth: u64) -> bool {
-    let target = stored_bytes(folder) + growth;
-    let started = Instant::now();
-    while stored_bytes(folder) < target {
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        assert!(started.elapsed() < Duration::from_secs(120), "the run stores nothing");
-        std::thread::yield_now();
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    true
-}
-
-/// Every file of the report without what depends on the clock.
-fn report(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    fs::read_dir(folder.join("report"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.file_name().is_some_and(|name| name != "timing.csv"))
-        .map(|path| {
-            let mut bytes = fs::read(&path).unwrap();
-            if path.extension().is_some_and(|extension| extension == "html") {
-                let page = String::from_utf8(bytes).unwrap();
-                let (before, rest) = page.split_once("<!-- times:begin").unwrap();
-                let (_, after) = rest.split_once("<!-- times:end -->").unwrap();
-                bytes = format!("{before}{after}").into_bytes();
-            }
-            (path.file_name().unwrap().to_string_lossy().into_owned(), bytes)
-        })
-        .collect()
-}
 
 #[test]
 fn a_run_killed_twenty_times_reports_what_an_uninterrupted_one_does() {

@@ -14,9 +14,16 @@ pub struct RunArgs {
     /// Run folder; one that exists is continued when it belongs to the same run [default: runs/<name>]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Take the matrix attempts that this run would make itself from an earlier run's folder: for another backbone beside
+    /// those of that run, or other stages after the same matrix
+    #[arg(long, value_name = "RUN_DIR")]
+    matrix_from: Option<PathBuf>,
     /// Print the plan (attempts, token estimate, what prefix sharing saves) and stop
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: hours from what `lifelong bench --json` measured of a backbone; give one file for each
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    measured: Vec<PathBuf>,
 }
 
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -24,9 +31,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
     let resolved = run::resolve(config, &Sources::from_env()?)?;
     if args.dry_run {
-        print!("{}", run::plan::plan(&resolved)?);
+        let rates = args.measured.iter().map(|file| run::rates::read(file)).collect::<anyhow::Result<_>>()?;
+        print!("{}", run::plan::plan(&resolved, rates)?);
         return Ok(());
     }
-    run::execute(&resolved, &folder)?;
+    run::execute(&resolved, &folder, args.matrix_from.as_deref())?;
     report::write(&folder)
 }

@@ -2,8 +2,10 @@
 //!
 //! Unknown keys are errors: a key that is ignored in silence moves numbers without a trace.
 
+mod base;
 mod bytes;
 mod env;
+mod experiments;
 mod kv_type;
 mod quantize;
 mod run;
@@ -15,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
 pub use env::{VARIABLES, Variable};
+pub use experiments::{MultiTaskConfig, OrdersConfig, TransitionsConfig};
 pub use kv_type::KvType;
 pub use quantize::Quantize;
 pub use run::{
@@ -24,7 +27,7 @@ pub use run::{
 
 use crate::registry;
 
-/// Reads and checks a run file.
+/// Reads and checks a run file, laid over its `base` where it names one.
 ///
 /// # Errors
 /// Missing file, TOML syntax, unknown or ill-typed keys (with the nearest known key), values out of range; each names
@@ -32,7 +35,9 @@ use crate::registry;
 pub fn load(path: &Path) -> anyhow::Result<RunConfig> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("run file {} could not be read; give the path of a TOML file", path.display()))?;
-    parse(&text).with_context(|| format!("run file {}", path.display()))
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let whole = base::whole(&text, folder).with_context(|| format!("run file {}", path.display()))?;
+    parse(whole.as_ref().unwrap_or(&text)).with_context(|| format!("run file {}", path.display()))
 }
 
 /// Reads and checks a run from TOML text.

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, KvType, Quantize};
+use super::{ByteSize, KvType, MultiTaskConfig, OrdersConfig, Quantize, TransitionsConfig};
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatSettings;
 use crate::record::plan::Stopping;
 
-/// A whole run. The stages that are present are executed in this order: matrix, logprob, vote, sequence, attribution.
+/// A whole run. The stages that are present are executed in this order: matrix, logprob, vote, multi_task, sequence,
+/// transitions, orders, attribution.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
@@ -41,8 +42,14 @@ pub struct RunConfig {
     pub logprob: Option<LogprobConfig>,
     #[serde(default)]
     pub vote: Option<VoteConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multi_task: Option<MultiTaskConfig>,
     #[serde(default)]
     pub sequence: Option<SequenceConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transitions: Option<TransitionsConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders: Option<OrdersConfig>,
     #[serde(default, skip_serializing)]
     pub attribution: Option<AttributionConfig>,
     #[serde(default)]
@@ -145,20 +152,26 @@ pub struct MatrixConfig {
     /// Ends the seeds of a pair once the sign of its gain is settled; every pair gets all seeds when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
+    /// At most this many of them, drawn with the run's seed so that families keep their shares; the paper takes 120.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
 }
 
 impl Default for MatrixConfig {
     fn default() -> Self {
-        MatrixConfig { seeds: 5, headroom: None, stopping: None }
+        MatrixConfig { seeds: 5, headroom: None, tasks: None, stopping: None }
     }
 }
 
-/// Bounds on a task's mean zero-shot score over seeds and backbones; both inclusive.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// Bounds on a task's mean zero-shot score over seeds and strong models; both inclusive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Headroom {
     pub min: f64,
     pub max: f64,
+    /// The strong models, names of `models.backbones`; all of them when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
 }
 
 /// Relations by vote over backbones (PATH-Bench §4.1).
@@ -303,6 +316,13 @@ pub struct AgentConfig {
     /// Most tokens of one reply to the memory's own calls; each call's own limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_call_tokens: Option<usize>,
+    /// The agent that the report compares this one with, sequence by sequence and run by run, for example the same memory
+    /// without a filter around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// Only the first this many sequences of each history are lived; all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<u32>,
     /// The memory's own options.
     #[serde(default)]
     pub options: toml::Table,
@@ -345,9 +365,12 @@ impl RunConfig {
         self.sampling.validate()?;
         if let Some(matrix) = &self.matrix {
             ensure!(matrix.seeds > 0, "`matrix.seeds` must be at least 1, found 0");
-            if let Some(Headroom { min, max }) = matrix.headroom {
-                let is_range = (0.0..=1.0).contains(&min) && (0.0..=1.0).contains(&max) && min <= max;
+            if let Some(Headroom { min, max, models }) = &matrix.headroom {
+                let is_range = (0.0..=1.0).contains(min) && (0.0..=1.0).contains(max) && min <= max;
                 ensure!(is_range, "`matrix.headroom` needs 0 <= min <= max <= 1, found min {min}, max {max}");
+                if let Some(stranger) = models.iter().find(|name| !self.models.backbones.contains(name)) {
+                    bail!("`matrix.headroom.models` names `{stranger}`, which `models.backbones` does not");
+                }
             }
             if let Some(Stopping { error_rate, least_seeds }) = matrix.stopping {
                 ensure!(
@@ -359,6 +382,11 @@ impl RunConfig {
                     "`matrix.stopping.least_seeds` must be at least 1 and at most `matrix.seeds`, found {least_seeds}"
                 );
             }
+            ensure!(
+                matrix.tasks.is_none_or(|tasks| tasks >= 2),
+                "`matrix.tasks` must be at least 2, found {}",
+                matrix.tasks.unwrap_or_default()
+            );
         }
         ensure!(
             self.logprob.is_none() || self.matrix.is_some(),
@@ -389,6 +417,7 @@ impl RunConfig {
             ensure!(self.sequence.is_some(), "`[attribution]` traces probes of sequences: add a `[sequence]` table");
             attribution.check()?;
         }
+        self.check_experiments()?;
         ensure_distinct("agents.name", self.agents.iter().map(|agent| &agent.name))?;
         for agent in &self.agents {
             ensure!(
@@ -397,6 +426,14 @@ impl RunConfig {
                 agent.name
             );
             ensure!(agent.max_call_tokens != Some(0), "`agents.max_call_tokens` must be at least 1, found 0");
+            ensure!(agent.sequences != Some(0), "`agents.sequences` must be at least 1, found 0");
+            if let Some(other) = &agent.against {
+                ensure!(
+                    *other != agent.name && self.agents.iter().any(|agent| agent.name == *other),
+                    "agent `{}`: `against` must name another of `[[agents]]`, found `{other}`",
+                    agent.name
+                );
+            }
         }
         Ok(())
     }
@@ -450,7 +487,7 @@ impl SequenceConfig {
     }
 }
 
-fn ensure_distinct<T: AsRef<str>>(key: &str, names: impl Iterator<Item = T>) -> anyhow::Result<()> {
+pub(super) fn ensure_distinct<T: AsRef<str>>(key: &str, names: impl Iterator<Item = T>) -> anyhow::Result<()> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         ensure!(seen.insert(name.as_ref().to_string()), "`{key}` names `{}` twice", name.as_ref());

@@ -24,6 +24,24 @@ fn defaults_are_the_papers() {
     assert_eq!(config.agents[0].memory, "none");
 }
 
+#[test]
+fn defaults_of_the_experiments_are_the_papers() {
+    let stages = "[matrix]\n[vote]\n[multi_task]\n[transitions]\n[orders]\n";
+    let agents = "[[agents]]\nname = \"a\"\n[[agents]]\nname = \"b\"\nagainst = \"a\"\nsequences = 20\n";
+    let config = parse(&format!("{SMALL}{stages}{agents}")).unwrap();
+    let multi_task = config.multi_task.as_ref().unwrap();
+    assert_eq!((multi_task.targets, multi_task.sequences, multi_task.lengths.as_slice()), (50, 3, &[3, 6, 9, 12][..]));
+    let transitions = config.transitions.as_ref().unwrap();
+    assert_eq!((transitions.sequences, transitions.runs, transitions.interval), (30, 5, 5));
+    let orders = config.orders.as_ref().unwrap();
+    assert_eq!((orders.tasks, orders.paths, orders.runs), (50, 2, 3));
+    assert_eq!(config.agents_of(None), ["a"], "an agent that is compared with another lives in sequences alone");
+    let plain = serde_json::to_value(parse(SMALL).unwrap()).unwrap();
+    for key in ["multi_task", "transitions", "orders"] {
+        assert!(plain.get(key).is_none(), "a run without the stage is the run it was before there was any");
+    }
+}
+
 /// Case cf-typo.
 #[test]
 fn a_typo_names_the_key_and_the_nearest_one() {
@@ -57,6 +75,15 @@ fn values_out_of_range_name_key_value_and_range() {
         ("[matrix]\nstopping = { error_rate = 0.5 }", vec!["matrix.stopping.error_rate", "0.5"]),
         ("[matrix]\nseeds = 3\nstopping = { least_seeds = 4 }", vec!["least_seeds", "matrix.seeds", "4"]),
         ("[matrix]\nstopping = {}\n[vote]\nseed_groups = 2", vec!["vote.seed_groups", "stopping", "2"]),
+        ("[matrix]\ntasks = 1", vec!["matrix.tasks", "1"]),
+        ("[matrix]\nheadroom = { min = 0.1, max = 0.9, models = [\"n\"] }", vec!["headroom.models", "`n`"]),
+        ("[multi_task]", vec!["[multi_task]", "[vote]"]),
+        ("[matrix]\n[vote]\n[multi_task]\nlengths = [3, 3]", vec!["multi_task.lengths", "[3, 3]"]),
+        ("[matrix]\n[vote]\n[transitions]", vec!["[transitions]", "[[agents]]"]),
+        ("[orders]\ntasks = 1\n[[agents]]\nname = \"a\"", vec!["orders.tasks", "1"]),
+        ("[orders]\nagents = [\"b\"]\n[[agents]]\nname = \"a\"", vec!["orders.agents", "`b`"]),
+        ("[[agents]]\nname = \"a\"\nagainst = \"a\"", vec!["agent `a`", "against"]),
+        ("[[agents]]\nname = \"a\"\nsequences = 0", vec!["agents.sequences", "0"]),
         ("[sampling]\ntop_p = 0.0", vec!["top_p", "0"]),
         ("[engine]\nkv_memory = \"lots\"", vec!["512MiB", "lots"]),
         ("[[agents]]\nname = \"a\"\n[[agents]]\nname = \"a\"", vec!["agents.name", "twice"]),

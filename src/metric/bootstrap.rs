@@ -79,6 +79,28 @@ pub fn cluster_interval<T: Copy>(
     (points.len() * 2 > RESAMPLES).then(|| Distribution::of(points, total).interval())
 }
 
+/// The interval of a share that is pooled over units, `sum of parts / sum of wholes` with one (part, whole) a unit: units
+/// are resampled with all they hold. `None` below three units that hold anything.
+pub fn ratio_interval(units: &[(f64, f64)], seed: Seed) -> Option<Interval> {
+    let units: Vec<(f64, f64)> = units.iter().copied().filter(|(_, whole)| *whole > 0.0).collect();
+    if units.len() < MINIMUM_UNITS {
+        return None;
+    }
+    let mut stream = seed.stream();
+    let points = (0..RESAMPLES)
+        .map(|_| {
+            let (mut part, mut whole) = (0.0, 0.0);
+            for _ in &units {
+                let (drawn_part, drawn_whole) = units[stream.below(units.len() as u64) as usize];
+                part += drawn_part;
+                whole += drawn_whole;
+            }
+            (part / whole, 1)
+        })
+        .collect();
+    Some(Distribution::of(points, RESAMPLES as u128).interval())
+}
+
 /// A distribution of means: distinct or repeated points with integer weights, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
@@ -253,6 +275,16 @@ mod tests {
         let found = difference_interval(&left, &right, Seed(2)).unwrap();
         assert!(found.low > 0.0 && found.high < 1.0 && found.low < 0.55 && found.high > 0.55, "{found:?}");
         assert_eq!(difference_interval(&left, &right[..2], Seed(2)), None);
+    }
+
+    #[test]
+    fn a_share_moves_with_the_units_that_hold_much() {
+        let same = [(3.0, 4.0); 6];
+        assert_eq!(ratio_interval(&same, Seed(1)), Some(Interval { low: 0.75, high: 0.75 }));
+        let large_is_right = [(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (97.0, 97.0)];
+        let found = ratio_interval(&large_is_right, Seed(1)).unwrap();
+        assert!(found.low == 0.0 && found.high > 0.99, "{found:?}");
+        assert_eq!(ratio_interval(&[(1.0, 1.0), (1.0, 2.0), (0.0, 0.0)], Seed(1)), None);
     }
 
     #[test]

@@ -77,6 +77,9 @@ impl PathMetrics {
 ///
 /// Ungraded executions leave their means; without a graded p_cold there is no FWT, without a graded p_warm no BWT and
 /// no FGT.
+///
+/// # Panics
+/// When FWT is not (p_warm − p_cold) + BWT − FGT: the identity is asserted of every run, and breaking it is our bug.
 pub fn path_metrics(executions: &[(StepKind, Option<f64>)]) -> PathMetrics {
     let graded: Vec<f64> = executions.iter().filter_map(|(_, score)| *score).collect();
     let first = |kind| executions.iter().find(|(found, _)| *found == kind).and_then(|(_, score)| *score);
@@ -85,7 +88,7 @@ pub fn path_metrics(executions: &[(StepKind, Option<f64>)]) -> PathMetrics {
     let later: Vec<f64> =
         executions.iter().filter(|(kind, _)| *kind == StepKind::Probe).filter_map(|(_, score)| *score).collect();
     let later_mean = |term: &dyn Fn(f64) -> f64| mean(&later.iter().map(|score| term(*score)).collect::<Vec<_>>());
-    PathMetrics {
+    let metrics = PathMetrics {
         ap: mean(&graded),
         fwt: cold.and_then(|cold| later_mean(&|score| score - cold)),
         bwt: warm.and_then(|warm| later_mean(&|score| (score - warm).max(0.0))),
@@ -93,7 +96,13 @@ pub fn path_metrics(executions: &[(StepKind, Option<f64>)]) -> PathMetrics {
         change: warm.and_then(|warm| later_mean(&|score| score - warm)),
         graded: graded.len(),
         of: executions.len(),
-    }
+    };
+    let parts = cold.zip(warm).zip(metrics.fwt.zip(metrics.bwt.zip(metrics.fgt)));
+    assert!(
+        parts.is_none_or(|((cold, warm), (fwt, (bwt, fgt)))| (fwt - ((warm - cold) + bwt - fgt)).abs() < 1e-9),
+        "FWT is not (p_warm - p_cold) + BWT - FGT: this is a bug in lifelong: {metrics:?}"
+    );
+    metrics
 }
 
 /// Probe scores relative to p_warm, in order of occurrence from the second on (so the first entry is 0 where p_warm is

@@ -3,6 +3,7 @@
 mod attempt;
 mod coord;
 mod experience;
+pub mod experiment;
 mod memory_work;
 pub mod plan;
 mod score;

@@ -224,6 +224,29 @@ pub struct SequencesPlan {
     /// Repetitions of every sequence by every agent.
     pub runs: u32,
     pub histories: Vec<HistoryPlan>,
+    /// Agents that live through fewer sequences, or are compared with another than the memory-free one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paired: Vec<PairedAgent>,
+}
+
+/// What is special about one agent of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairedAgent {
+    pub agent: String,
+    /// The agent it is compared with, sequence by sequence and run by run.
+    pub against: Option<String>,
+    /// Only the first this many sequences of each history are lived.
+    pub sequences: Option<u32>,
+}
+
+impl SequencesPlan {
+    /// The sequences of a history that an agent lives through: all of them, or the first few.
+    pub fn lived<'a>(&self, history: &'a HistoryPlan, agent: &str) -> &'a [SequencePlan] {
+        let limit = self.paired.iter().find(|paired| paired.agent == agent).and_then(|paired| paired.sequences);
+        let all = history.sequences.as_slice();
+        &all[..limit.map_or(all.len(), |limit| all.len().min(limit as usize))]
+    }
 }
 
 /// The sequences of one kind of history.

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::record::experiment::{MULTI_TASK_FILE, MultiTaskPlan, ORDERS_FILE, OrdersPlan, TRANSITIONS_FILE};
 use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan};
 use crate::record::{AttemptRecord, Ending, Usage};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
 
 use super::beside::{self, Beside};
+use super::checks::{self, Checks};
 use super::matrix::{self, ModelMatrix};
+use super::multi_task::{self, MultiTask};
+use super::orders::{self, Orders};
 use super::sequence::{self, Sequences};
+use super::transitions::{self, Transitions};
+use super::voters::{self, Decided, VoterAgreement};
 
 /// Everything the report shows.
 pub struct ReportData {
@@ -28,7 +34,14 @@ pub struct ReportData {
     /// When the seeds of a pair stop, where the run says so.
     pub stopping: Option<Stopping>,
     pub vote: Option<VotePlan>,
+    /// Each voter's agreement with the vote.
+    pub voters: Vec<VoterAgreement>,
+    pub decided: Option<Decided>,
+    pub multi_task: Option<MultiTask>,
     pub sequences: Option<Sequences>,
+    pub transitions: Option<Transitions>,
+    pub orders: Option<Orders>,
+    pub checks: Checks,
     pub beside: Beside,
     pub usage: Vec<StageUsage>,
     /// Calls that memories made to the backbone, by stage and purpose.
@@ -110,7 +123,24 @@ impl ReportData {
         let build = |pool| matrix::build(pool, stopping, vote.as_ref(), &stages, seed);
         let matrices = pool.as_ref().map(build).unwrap_or_default();
         let sequences = sequences_plan.map(|plan| sequence::build(plan, &stages, seed));
-        let completeness = completeness(&manifest.identity.config, &matrices, vote.is_some(), sequences.as_ref());
+        let ballot = pool.as_ref().zip(vote.as_ref());
+        let voters = ballot.map(|(pool, vote)| voters::agreements(pool, vote, &stages, seed)).unwrap_or_default();
+        let decided = ballot.map(|(pool, vote)| voters::decided(pool, vote, seed));
+        let multi_task: Option<MultiTaskPlan> = reader.plan(MULTI_TASK_FILE)?;
+        let multi_task = multi_task.map(|plan| multi_task::build(plan, &stages, seed));
+        let transitions: Option<SequencesPlan> = reader.plan(TRANSITIONS_FILE)?;
+        let transitions = transitions.map(|plan| transitions::build(plan, &stages, seed));
+        let orders: Option<OrdersPlan> = reader.plan(ORDERS_FILE)?;
+        let orders = orders.map(|plan| orders::build(plan, &stages, seed));
+        let checks = checks::check(sequences.as_ref(), transitions.as_ref().map(|found| &found.plan), &stages)
+            .map_err(|reason| store::Error::Malformed { path: reader.dir().join(store::ATTEMPTS_FILE), reason })?;
+        let mut completeness = completeness(&manifest.identity.config, &matrices, vote.is_some(), sequences.as_ref());
+        completeness.extend(experiments(
+            &manifest.identity.config,
+            multi_task.as_ref(),
+            transitions.as_ref(),
+            orders.as_ref(),
+        ));
         let mut data = ReportData {
             run_id: manifest.run_id.clone(),
             identity: manifest.identity.clone(),
@@ -124,7 +154,13 @@ impl ReportData {
             matrices,
             stopping,
             vote,
+            voters,
+            decided,
+            multi_task,
             sequences,
+            transitions,
+            orders,
+            checks,
             beside: Beside::default(),
             records: Vec::new(),
         };
@@ -189,6 +225,42 @@ fn completeness(
                 part(format!("{} history, {}: steps", cell.history, cell.agent), cell.stored, Some(cell.planned));
             }
         }
+    }
+    parts
+}
+
+/// As [`completeness`], of the experiments around the sequences.
+fn experiments(
+    config: &Value,
+    multi_task: Option<&MultiTask>,
+    transitions: Option<&Transitions>,
+    orders: Option<&Orders>,
+) -> Vec<Completeness> {
+    let asks_for = |stage: &str| config.get(stage).is_some_and(|value| !value.is_null());
+    let mut parts = Vec::new();
+    let mut part = |what: String, done, of| parts.push(Completeness { what, done, of });
+    match multi_task {
+        Some(found) => part("multi-task prefixes: attempts".into(), found.stored, Some(found.planned)),
+        None if asks_for("multi_task") => part("multi-task prefixes: plan".into(), 0, None),
+        None => {}
+    }
+    match transitions {
+        Some(found) => {
+            for (agent, stored, planned) in &found.progress {
+                part(format!("transitions, {agent}: steps"), *stored, Some(*planned));
+            }
+        }
+        None if asks_for("transitions") => part("transitions: plan".into(), 0, None),
+        None => {}
+    }
+    match orders {
+        Some(found) => {
+            for cell in &found.cells {
+                part(format!("{}, {}: attempts", cell.path, cell.agent), cell.stored, Some(cell.planned));
+            }
+        }
+        None if asks_for("orders") => part("task orders: plan".into(), 0, None),
+        None => {}
     }
     parts
 }

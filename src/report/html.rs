@@ -11,13 +11,14 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::metric::{INTERVAL_METHOD, PathMetric};
+use crate::metric::INTERVAL_METHOD;
 use crate::record::plan::Relation;
 
 use super::data::ReportData;
 use super::matrix::ModelMatrix;
-use super::sequence::{Contrast, ContrastKind, CurvePoint, Sequences};
-use super::svg::{self, BarGroup, Line, Point};
+use super::section::{Drawing, Section, Series};
+use super::sequence::{CurvePoint, Sequences};
+use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
 use super::{beside, tables, view};
@@ -48,20 +49,6 @@ pub(super) struct Map {
 struct LogprobMap {
     map: Map,
     chart: Option<String>,
-}
-
-/// A chart with a heading.
-#[derive(Serialize)]
-struct Figure {
-    title: String,
-    svg: String,
-}
-
-/// A named colour of a legend.
-#[derive(Serialize)]
-struct Series {
-    name: String,
-    colour: &'static str,
 }
 
 /// A file of the report and what its columns mean.
@@ -105,8 +92,8 @@ struct Page<'a> {
     between_histories: View,
     baseline: Option<&'a str>,
     histories: Vec<Series>,
-    trajectories: Vec<Figure>,
-    ap_bars: Option<String>,
+    trajectories: Vec<Drawing>,
+    sections: &'a [Section],
     usage: View,
     memory_calls: View,
     timing: View,
@@ -121,7 +108,7 @@ struct Page<'a> {
 ///
 /// # Errors
 /// When a chart cannot be drawn or the template is wrong; both are our bugs.
-pub(super) fn render(data: &ReportData) -> anyhow::Result<String> {
+pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<String> {
     let mut environment = Environment::new();
     environment.add_template("page.html", PAGE).context("the report's template")?;
     let page = environment.get_template("page.html").context("the report's template")?;
@@ -157,8 +144,8 @@ pub(super) fn render(data: &ReportData) -> anyhow::Result<String> {
         between_histories: view::between_histories(data),
         baseline: sequences.and_then(|sequences| sequences.plan.baseline.as_deref()),
         histories: sequences.map(history_series).unwrap_or_default(),
-        trajectories: sequences.map(trajectories).transpose()?.unwrap_or_default(),
-        ap_bars: sequences.map(ap_bars).transpose()?.flatten(),
+        trajectories: trajectories(data)?,
+        sections,
         usage: view::usage(data),
         memory_calls: view::memory_calls(data),
         timing: view::timing(data),
@@ -291,7 +278,8 @@ fn history_series(sequences: &Sequences) -> Vec<Series> {
 }
 
 /// One chart an agent, one line a history, all on the same axes.
-fn trajectories(sequences: &Sequences) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn trajectories(data: &ReportData) -> anyhow::Result<Vec<Drawing>> {
+    let Some(sequences) = &data.sequences else { return Ok(Vec::new()) };
     let is_drawn = |point: &&CurvePoint| point.is_common && point.summary.value.is_some();
     let drawn = || sequences.cells.iter().flat_map(|cell| cell.curve.iter().filter(is_drawn));
     let last = drawn().map(|point| point.occurrence).max().unwrap_or(0);
@@ -328,53 +316,19 @@ fn trajectories(sequences: &Sequences) -> anyhow::Result<Vec<Figure>> {
             let names = ("probe occurrence", "points above p_warm");
             let is_baseline = sequences.plan.baseline.as_ref() == Some(agent);
             let title = if is_baseline { format!("{agent} (no memory)") } else { agent.clone() };
-            Ok(Figure { title, svg: svg::lines(&lines, (2.0, f64::from(last)), y, names)? })
+            Ok(Drawing {
+                file: format!("trajectory-{agent}"),
+                title,
+                legend: history_series(sequences),
+                svg: svg::lines(&lines, (2.0, f64::from(last)), y, names)?,
+                caption: String::new(),
+            })
         })
         .collect()
 }
 
 fn in_points(interval: crate::metric::Interval) -> crate::metric::Interval {
     crate::metric::Interval { low: points(interval.low), high: points(interval.high) }
-}
-
-/// One group of bars an agent, one bar a history; `None` without a memory-free agent.
-fn ap_bars(sequences: &Sequences) -> anyhow::Result<Option<String>> {
-    let Some(baseline) = &sequences.plan.baseline else { return Ok(None) };
-    let find = |agent: &str, wanted: &str| {
-        let is_it = |contrast: &&Contrast| {
-            let is_history = matches!(&contrast.kind, ContrastKind::Baseline { history } if history == wanted);
-            is_history && contrast.agent == agent && contrast.metric == PathMetric::Ap
-        };
-        sequences.contrasts.iter().find(is_it)
-    };
-    let groups: Vec<BarGroup> = sequences
-        .plan
-        .agents
-        .iter()
-        .filter(|agent| *agent != baseline)
-        .map(|agent| BarGroup {
-            name: agent.clone(),
-            bars: sequences
-                .plan
-                .histories
-                .iter()
-                .map(|history| {
-                    let contrast = find(agent, &history.name)?;
-                    Some((points(contrast.value?), contrast.interval.map(in_points)))
-                })
-                .collect(),
-        })
-        .collect();
-    let bars = || groups.iter().flat_map(|group| group.bars.iter().flatten());
-    if bars().next().is_none() {
-        return Ok(None);
-    }
-    let ends = |(value, interval): &(f64, Option<crate::metric::Interval>)| {
-        let bounds = interval.map(|interval| [interval.low, interval.high]);
-        std::iter::once(*value).chain(bounds.into_iter().flatten()).collect::<Vec<_>>()
-    };
-    let x = svg::range(bars().flat_map(ends));
-    svg::bars(&groups, x, &format!("AP minus AP of {baseline} (points)")).map(Some)
 }
 
 /// The resolved config as TOML, without the keys that were left open; as JSON where TOML cannot say it.

@@ -85,6 +85,8 @@ pub struct Contrast {
 pub enum ContrastKind {
     /// The agent minus the memory-free agent, on the same sequences and runs.
     Baseline { history: String },
+    /// The agent minus the one that the run file compares it with, on the same sequences and runs.
+    Against { history: String, other: String },
     /// The agent under one history minus the same agent under another.
     Histories { left: String, right: String },
 }
@@ -132,8 +134,8 @@ impl LifeCell {
 fn cell(plan: &SequencesPlan, history: &HistoryPlan, agent: &str, stages: &Stages<'_>, seed: Seed) -> LifeCell {
     let empty = BTreeMap::new();
     let records = stages.get(format!("sequence/{}/{agent}", history.name).as_str()).unwrap_or(&empty);
-    let lives: Vec<Vec<Life>> = history
-        .sequences
+    let lives: Vec<Vec<Life>> = plan
+        .lived(history, agent)
         .iter()
         .zip(0u32..)
         .map(|(planned, sequence)| (0..plan.runs).map(|run| life(planned, sequence, run, records)).collect())
@@ -221,7 +223,16 @@ fn contrasts(sequences: &Sequences, seed: Seed) -> Vec<Contrast> {
         let Some(baseline) = &plan.baseline else { break };
         for agent in plan.agents.iter().filter(|agent| *agent != baseline) {
             let (cell, baseline) = (sequences.cell(&history.name, agent), sequences.cell(&history.name, baseline));
-            contrasts.extend(PathMetric::ALL.map(|metric| against_baseline(cell, baseline, metric, seed)));
+            let kind = ContrastKind::Baseline { history: history.name.clone() };
+            contrasts.extend(PathMetric::ALL.map(|metric| against(cell, baseline, &kind, metric, seed)));
+        }
+    }
+    for history in &plan.histories {
+        for paired in &plan.paired {
+            let Some(other) = &paired.against else { continue };
+            let (cell, of) = (sequences.cell(&history.name, &paired.agent), sequences.cell(&history.name, other));
+            let kind = ContrastKind::Against { history: history.name.clone(), other: other.clone() };
+            contrasts.extend(PathMetric::ALL.map(|metric| against(cell, of, &kind, metric, seed)));
         }
     }
     for (index, left) in plan.histories.iter().enumerate() {
@@ -241,21 +252,24 @@ fn probes(history: &HistoryPlan) -> Vec<u32> {
 }
 
 /// Run by run on the same sequences, then over runs, then over sequences.
-fn against_baseline(cell: &LifeCell, baseline: &LifeCell, metric: PathMetric, seed: Seed) -> Contrast {
+fn against(cell: &LifeCell, other: &LifeCell, kind: &ContrastKind, metric: PathMetric, seed: Seed) -> Contrast {
     let of_life = |life: &Life| life.metrics.and_then(|metrics| metrics.get(metric));
     let differences: Vec<Vec<Option<f64>>> = cell
         .lives
         .iter()
-        .zip(&baseline.lives)
+        .zip(&other.lives)
         .map(|(ours, theirs)| {
             let difference = |(ours, theirs): (&Life, &Life)| Some(of_life(ours)? - of_life(theirs)?);
             ours.iter().zip(theirs).map(difference).collect()
         })
         .collect();
-    let purpose = format!("bootstrap/contrast/{}/{}", cell.history, cell.agent);
+    let purpose = match kind {
+        ContrastKind::Against { other, .. } => format!("bootstrap/pair/{}/{}/{other}", cell.history, cell.agent),
+        _ => format!("bootstrap/contrast/{}/{}", cell.history, cell.agent),
+    };
     let summary = summarise(&differences, seed.derive(&purpose, &[metric as u32]));
     Contrast {
-        kind: ContrastKind::Baseline { history: cell.history.clone() },
+        kind: kind.clone(),
         agent: cell.agent.clone(),
         metric,
         value: summary.value,

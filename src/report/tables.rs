@@ -12,6 +12,10 @@ use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 
+const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, \
+                      transition/CONDITION/AGENT, orders/PATH/AGENT, attribution/HISTORY/AGENT or \
+                      attribution-logprob/HISTORY/AGENT";
+
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
     let mut tables = vec![
@@ -26,6 +30,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         attempts(data),
     ];
     tables.extend(beside::tables(data));
+    tables.extend(super::path_bench::tables(data));
     tables
 }
 
@@ -277,6 +282,7 @@ fn contrasts(data: &ReportData) -> Table {
     for contrast in data.sequences.iter().flat_map(|sequences| &sequences.contrasts) {
         let (left, right, history) = match &contrast.kind {
             ContrastKind::Baseline { history } => (&contrast.agent, &baseline, history),
+            ContrastKind::Against { history, other } => (&contrast.agent, other, history),
             ContrastKind::Histories { left, right } => (left, right, left),
         };
         let [low, high] = point_bounds(contrast.interval);
@@ -313,7 +319,7 @@ fn ending_name(ending: Ending) -> &'static str {
 
 fn usage(data: &ReportData) -> Table {
     let mut columns = vec![
-        text("stage", "matrix/MODEL, logprob/MODEL, sequence/HISTORY/AGENT, attribution/… or attribution-logprob/…"),
+        text("stage", STAGES),
         whole("attempts", "attempts stored"),
         whole("ungraded", "attempts that could not be graded"),
         whole("prompt_tokens", "prompt tokens, reused ones included"),
@@ -361,18 +367,20 @@ fn memory_calls(data: &ReportData) -> Table {
 
 fn attempts(data: &ReportData) -> Table {
     let columns = vec![
-        text("stage", "matrix/MODEL, logprob/MODEL, sequence/HISTORY/AGENT, attribution/… or attribution-logprob/…"),
+        text("stage", STAGES),
         whole(
             "sequence",
-            "matrix and logprob: 0 = no demonstration, i + 1 = task i; sequence: its index; attribution: case",
+            "matrix and logprob: 0 = no demonstration, i + 1 = task i; orders: tasks learned before; attribution: case; else \
+             an index",
         ),
         whole(
             "step",
-            "matrix and logprob: target task; sequence: position; attribution: 0 = whole memory, i + 1 = without i",
+            "matrix, logprob, multi_task, orders: attempted task; sequence, transition: position; attribution: 0 = whole \
+             memory, i + 1 = without i",
         ),
         whole("attempt", "seed, run or draw"),
         text("task", "task"),
-        text("kind", "sequence: cold_probe, warm_up, warm_probe, intervening or probe"),
+        text("kind", "sequence, transition: cold_probe, warm_up, warm_probe, intervening or probe"),
         real("score", "0..=1; empty when ungraded"),
         text("ungraded", "why it could not be graded"),
         text("ending", "why the attempt stopped"),
@@ -421,8 +429,13 @@ fn attempt_row(data: &ReportData, record: &AttemptRecord) -> Vec<Cell> {
 }
 
 fn step_kind(data: &ReportData, record: &AttemptRecord) -> Option<StepKind> {
-    let (history, _) = record.coord.stage.strip_prefix("sequence/")?.split_once('/')?;
-    let plan = &data.sequences.as_ref()?.plan;
+    let (family, rest) = record.coord.stage.split_once('/')?;
+    let (history, _) = rest.split_once('/')?;
+    let plan = match family {
+        "sequence" => &data.sequences.as_ref()?.plan,
+        "transition" => &data.transitions.as_ref()?.plan,
+        _ => return None,
+    };
     let history = plan.histories.iter().find(|other| other.name == history)?;
     let sequence = history.sequences.get(record.coord.sequence as usize)?;
     Some(sequence.steps.get(record.coord.step as usize)?.kind)

@@ -6,13 +6,14 @@ use crate::metric::INTERVAL_METHOD;
 
 use super::beside;
 use super::data::ReportData;
+use super::section::Section;
 use super::view::{self, View};
 
 /// Strongest pairs printed a side and model.
 const STRONGEST: usize = 3;
 
 /// Every view that has rows, with titles. The same for equal records: no colours, no width of the window, no times.
-pub(super) fn render(data: &ReportData) -> String {
+pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     let mut out = format!("run {} ({})\n", data.name(), &data.run_id.0[..data.run_id.0.len().min(12)]);
     if let Some(about) = data.config_text("about").filter(|about| !about.is_empty()) {
         out += &format!("{about}\n");
@@ -24,6 +25,13 @@ pub(super) fn render(data: &ReportData) -> String {
     views.extend([view::usage(data), view::memory_calls(data)]);
     for view in views.iter().filter(|view| !view.is_empty()) {
         out += &format!("\n{}\n{}\n", view.title, grid(view));
+    }
+    for section in sections {
+        out += &format!("\n{}\n", section.title);
+        for view in section.tables.iter().filter(|view| !view.is_empty()) {
+            out += &format!("\n{}\n{}\n", view.title, grid(view));
+        }
+        section.notes.iter().for_each(|note| out += &format!("{note}\n"));
     }
     out += &format!("\nIntervals: {INTERVAL_METHOD}.\n");
     out

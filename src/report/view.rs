@@ -294,7 +294,7 @@ pub(super) fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "n/a".into(), |value| format!("{:.1}", points(value)))
 }
 
-fn interval(value: Option<f64>, interval: Option<Interval>) -> String {
+pub(super) fn interval(value: Option<f64>, interval: Option<Interval>) -> String {
     match (value, interval) {
         (None, _) => "n/a".into(),
         (Some(_), None) => share(value),

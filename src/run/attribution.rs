@@ -22,7 +22,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use super::logprob;
-use super::sequence::{self, Chain, World, digest, learn, learn_from, replayed, try_step, usage};
+use super::sequence::{Chain, Family, World, digest, learn, learn_from, replayed, try_step, usage};
 use crate::config::{AttributionConfig, TracedProbes};
 use crate::memory::{self, Memory as _};
 use crate::record::plan::{AttributionCase, AttributionGroup, AttributionPlan, SequencePlan, SequencesPlan};
@@ -54,7 +54,7 @@ pub fn plan(
             let mut cases = Vec::new();
             for (sequence, planned) in (0u32..).zip(&history.sequences) {
                 for run in 0..sequences.runs {
-                    let stage = sequence::stage_name(&history.name, agent);
+                    let stage = Family::Sequence.stage(&history.name, agent);
                     let at = |step: usize| Coord { stage: stage.clone(), sequence, step: step as u32, attempt: run };
                     let probes = probes(store, planned, at)?;
                     cases.extend(traced(planned, &probes, config).map(|case| AttributionCase {
@@ -231,7 +231,7 @@ fn chain_of<'a>(world: &World<'a>, case: &Case<'_>, sequences: &'a SequencesPlan
     let agent = world.resolved.agents.iter().find(|other| other.config.name == *agent);
     let (planned, agent) = planned.zip(agent).context("the plan names a history and an agent of this run")?;
     Ok(Chain {
-        stage: sequence::stage_name(history, &agent.config.name),
+        stage: Family::Sequence.stage(history, &agent.config.name),
         sequence: case.plan.sequence,
         run: case.plan.run,
         plan: &planned.sequences[case.plan.sequence as usize],

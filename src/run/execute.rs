@@ -8,28 +8,34 @@ use anyhow::{Context as _, ensure};
 use super::matrix::{self, Unit};
 use super::progress::Progress;
 use super::resolve::{Resolved, ResolvedModel};
+use super::sequence::{self, Family};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
-use super::{attribution, logprob, order, sequence, stopping, vote};
-use crate::config::{AttributionConfig, SequenceConfig};
+use super::take_over::TakeOver;
+use super::{attribution, logprob, multi_task, order, orders, pool, stopping, transition, vote};
+use crate::config::{AttributionConfig, MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig};
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
+use crate::record::experiment::{MULTI_TASK_FILE, ORDERS_FILE, TRANSITIONS_FILE};
 use crate::record::plan::{
-    ATTRIBUTION_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan,
-    Stopping, VOTE_FILE, VotePlan,
+    ATTRIBUTION_FILE, HistoryPlan, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
+    SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
 };
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 
-/// Runs every stage of the config into the folder, or goes on where a former run stopped.
+/// Runs every stage of the config into the folder, or goes on where a former run stopped. What a matrix needs is taken
+/// over from `earlier`, the folder of a run that differs in its backbones or in later stages alone, where it is there.
 ///
 /// # Errors
 /// The folder belongs to another run; a model cannot be loaded; the engine, a memory or the disk fails. What was
 /// stored stays, and the same command goes on from there.
-pub fn execute(resolved: &Resolved, folder: &Path) -> anyhow::Result<()> {
-    let store = open_store(resolved, folder)?;
+pub fn execute(resolved: &Resolved, folder: &Path, earlier: Option<&Path>) -> anyhow::Result<()> {
+    let manifest = manifest(resolved)?;
+    let earlier = earlier.map(|earlier| TakeOver::open(earlier, &manifest.identity)).transpose()?;
+    let store = open_store(resolved, &manifest, folder)?;
     if store.is_continued() {
         eprintln!("{}: goes on with {} stored attempts", folder.display(), store.len());
     }
@@ -37,47 +43,87 @@ pub fn execute(resolved: &Resolved, folder: &Path) -> anyhow::Result<()> {
         let unit = damage.coord.as_ref().map_or_else(|| "its unit".to_string(), Coord::to_string);
         eprintln!("{}: line {}: {}; {unit} is done again", folder.display(), damage.line, damage.why);
     }
-    let mut backbone = Backbone { resolved, loaded: None };
-    if resolved.config.matrix.is_some() {
-        run_matrix(resolved, &store, &mut backbone)?;
+    let config = &resolved.config;
+    let mut models = Models { resolved, backbone: None, embedder: None };
+    match &config.matrix {
+        Some(_) => run_matrix(resolved, &store, &mut models, earlier.as_ref())?,
+        None => put(&store, POOL_FILE, &pool_of(resolved, (0..resolved.tasks.len() as u32).collect()))?,
     }
-    if resolved.config.logprob.is_some() {
-        run_logprob(resolved, &store, &mut backbone)?;
+    if config.logprob.is_some() {
+        run_logprob(resolved, &store, &mut models)?;
     }
-    if resolved.config.vote.is_some() {
+    if config.vote.is_some() {
         run_vote(resolved, &store)?;
     }
-    if let Some(config) = &resolved.config.sequence {
-        run_sequences(resolved, &store, config, &mut backbone)?;
+    if let Some(config) = &config.multi_task {
+        run_multi_task(resolved, &store, config, &mut models)?;
     }
-    if let Some(config) = &resolved.config.attribution {
-        run_attribution(resolved, &store, config, &mut backbone)?;
+    if let Some(config) = &config.sequence {
+        run_sequences(resolved, &store, config, &mut models)?;
+    }
+    if let Some(config) = &config.transitions {
+        run_transitions(resolved, &store, config, &mut models)?;
+    }
+    if let Some(config) = &config.orders {
+        run_orders(resolved, &store, config, &mut models)?;
+    }
+    if let Some(config) = &config.attribution {
+        run_attribution(&store, config, &mut models)?;
     }
     Ok(())
 }
 
-/// The one backbone that is in memory. A stage that has nothing left to do loads none.
-struct Backbone<'a> {
+/// The one backbone that is in memory, and the embedding model. A stage that has nothing left to do loads none.
+struct Models<'a> {
     resolved: &'a Resolved,
-    loaded: Option<(usize, crate::engine::session::Engine)>,
+    backbone: Option<(usize, crate::engine::session::Engine)>,
+    embedder: Option<(Embedder, Similarities)>,
 }
 
-impl Backbone<'_> {
+impl Models<'_> {
     fn session(&mut self, index: usize) -> anyhow::Result<Session> {
-        if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != index) {
+        if self.backbone.as_ref().is_none_or(|(loaded, _)| *loaded != index) {
             // The old model leaves memory before the new one comes in.
-            self.loaded = None;
+            self.backbone = None;
             let model = &self.resolved.backbones[index];
             let config = &self.resolved.config;
             let settings = BackboneSettings::of(&config.models, &model.name);
-            self.loaded = Some((index, load_backbone(model, &config.engine, &settings)?));
+            self.backbone = Some((index, load_backbone(model, &config.engine, &settings)?));
         }
-        let (_, engine) = self.loaded.as_ref().context("a model was loaded on the line above")?;
+        let (_, engine) = self.backbone.as_ref().context("a model was loaded on the line above")?;
         Ok(engine.session())
+    }
+
+    /// Lets agents live on the first backbone, with the embedding model where one of them needs it.
+    fn live(
+        &mut self,
+        store: &RunStore,
+        progress: &Progress,
+        stage: impl FnOnce(&sequence::World<'_>, usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let resolved = self.resolved;
+        let session = self.session(0)?;
+        if self.embedder.is_none() && resolved.agents.iter().any(|agent| agent.needs_embedder) {
+            let model = resolved.embedder.as_ref().context("an agent needs the embedding model that was resolved")?;
+            let options = EmbedderOptions { pooling: resolved.config.models.embedder_pooling };
+            let embedder = load_embedder(model, &resolved.config.engine, options)?;
+            let similarities = measure(resolved, &embedder)?;
+            self.embedder = Some((embedder, similarities));
+        }
+        let world = sequence::World {
+            resolved,
+            store,
+            backbone: &session,
+            embedder: self.embedder.as_ref().map(|(embedder, _)| embedder as &dyn Embed),
+            similarities: self.embedder.as_ref().map(|(_, similarities)| similarities),
+            progress,
+        };
+        // More chains than rows, so that the batch stays full while some chains grade or learn.
+        stage(&world, 2 * resolved.config.engine.max_batch)
     }
 }
 
-fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
+fn manifest(resolved: &Resolved) -> anyhow::Result<Manifest> {
     let device = start::device(&resolved.config.engine)?;
     let mut config = serde_json::to_value(&resolved.config).context("the config as JSON")?;
     // Speed and memory settings change no result, so a run may go on with others.
@@ -102,46 +148,65 @@ fn open_store(resolved: &Resolved, folder: &Path) -> anyhow::Result<RunStore> {
         models,
         device: device.name().to_string(),
     };
+    Ok(Manifest::new(identity, device.instruction_set()))
+}
+
+fn open_store(resolved: &Resolved, manifest: &Manifest, folder: &Path) -> anyhow::Result<RunStore> {
+    let device = start::device(&resolved.config.engine)?;
     let machine = Machine {
         device: device.name().to_string(),
         instruction_set: device.instruction_set().to_string(),
         threads: device.threads() as u32,
     };
-    let manifest = Manifest::new(identity, device.instruction_set());
-    Ok(RunStore::create_or_open(folder, &manifest, machine)?)
+    Ok(RunStore::create_or_open(folder, manifest, machine)?)
 }
 
-fn run_matrix(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_>) -> anyhow::Result<()> {
+fn pool_of(resolved: &Resolved, kept: Vec<u32>) -> PoolPlan {
+    let matrix = resolved.config.matrix.as_ref();
+    let tasks = resolved.tasks.iter();
+    PoolPlan {
+        tasks: tasks.map(|task| PoolTask { id: task.id().clone(), family: task.view.family.clone() }).collect(),
+        kept,
+        models: matrix.iter().flat_map(|_| &resolved.backbones).map(|model| model.name.clone()).collect(),
+        seeds: matrix.map_or(0, |matrix| matrix.seeds),
+    }
+}
+
+fn run_matrix(
+    resolved: &Resolved,
+    store: &RunStore,
+    models: &mut Models<'_>,
+    earlier: Option<&TakeOver>,
+) -> anyhow::Result<()> {
     let config = resolved.config.matrix.as_ref().context("the matrix stage runs with a matrix config")?;
     let tasks = resolved.tasks.len() as u32;
-    let models: Vec<String> = resolved.backbones.iter().map(|model| model.name.clone()).collect();
+    let names: Vec<String> = resolved.backbones.iter().map(|model| model.name.clone()).collect();
     let zero_shot = matrix::zero_shot(tasks, config.seeds);
-    for index in 0..models.len() {
-        run_units(resolved, store, backbone, index, "zero-shot", &zero_shot)?;
+    for index in 0..names.len() {
+        run_units(resolved, store, models, (index, "zero-shot"), &zero_shot, earlier)?;
     }
-    let kept = matrix::headroom(&store.records()?, &models, tasks, config.headroom);
-    let pool = PoolPlan {
-        tasks: resolved
-            .tasks
-            .iter()
-            .map(|task| PoolTask { id: task.id().clone(), family: task.view.family.clone() })
-            .collect(),
-        kept,
-        models,
-        seeds: config.seeds,
-    };
+    let with_headroom = matrix::headroom(&store.records()?, &names, tasks, config.headroom.as_ref());
+    let family = |task: u32| resolved.task(task).view.family.clone();
+    let seed = Seed(resolved.config.seed).derive("headroom sample", &[]);
+    let pool = pool_of(resolved, pool::stratified(&with_headroom, config.tasks, family, seed));
     put(store, POOL_FILE, &pool)?;
     ensure!(
         pool.kept.len() >= 2,
         "the headroom filter keeps {} of {tasks} tasks; a matrix needs at least 2: widen `matrix.headroom`",
         pool.kept.len()
     );
+    if let Some(wanted) = config.tasks.filter(|wanted| *wanted as usize > pool.kept.len()) {
+        eprintln!(
+            "note: `matrix.tasks` asks for {wanted} tasks, {} of {tasks} have headroom; all of them are taken",
+            pool.kept.len()
+        );
+    }
     let one_shot = matrix::one_shot(&pool.kept, config.seeds);
     // Last model first: it is still loaded.
     for index in (0..pool.models.len()).rev() {
         match config.stopping {
-            None => run_units(resolved, store, backbone, index, "one-shot", &one_shot)?,
-            Some(rule) => run_until_settled(resolved, store, backbone, index, &pool, rule)?,
+            None => run_units(resolved, store, models, (index, "one-shot"), &one_shot, earlier)?,
+            Some(rule) => run_until_settled(resolved, store, models, index, &pool, rule)?,
         }
     }
     Ok(())
@@ -151,7 +216,7 @@ fn run_matrix(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_>
 fn run_until_settled(
     resolved: &Resolved,
     store: &RunStore,
-    backbone: &mut Backbone<'_>,
+    models: &mut Models<'_>,
     model: usize,
     pool: &PoolPlan,
     rule: Stopping,
@@ -168,21 +233,21 @@ fn run_until_settled(
     let coords = open.iter().flat_map(seeds).map(|unit| unit.coord(name));
     let progress = start_progress(&format!("matrix {name} one-shot, at most"), coords, store)
         .context("a pair that is not settled has seeds left")?;
-    let session = backbone.session(model)?;
+    let session = models.session(model)?;
     let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
     stopping::run(&stage, &open, pool.seeds, rule, 2 * resolved.config.engine.max_batch)?;
     progress.finish();
     Ok(())
 }
 
-fn run_logprob(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_>) -> anyhow::Result<()> {
+fn run_logprob(resolved: &Resolved, store: &RunStore, models: &mut Models<'_>) -> anyhow::Result<()> {
     let pool: PoolPlan = get(store, POOL_FILE)?;
     put(store, LOGPROB_FILE, &LogprobPlan { models: pool.models.clone(), tasks: pool.kept.clone() })?;
     let units = logprob::units(&pool.kept);
     for (index, name) in pool.models.iter().enumerate() {
         let coords = units.iter().map(|unit| logprob::coord(*unit, name));
         let Some(progress) = start_progress(&logprob::stage_name(name), coords, store) else { continue };
-        let session = backbone.session(index)?;
+        let session = models.session(index)?;
         let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
         logprob::run(&stage, &units)?;
         progress.finish();
@@ -193,17 +258,23 @@ fn run_logprob(resolved: &Resolved, store: &RunStore, backbone: &mut Backbone<'_
 fn run_units(
     resolved: &Resolved,
     store: &RunStore,
-    backbone: &mut Backbone<'_>,
-    model: usize,
-    what: &str,
+    models: &mut Models<'_>,
+    (model, what): (usize, &str),
     units: &[Unit],
+    earlier: Option<&TakeOver>,
 ) -> anyhow::Result<()> {
     let name = &resolved.backbones[model].name;
-    let coords = units.iter().map(|unit| unit.coord(name));
-    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords, store) else {
+    let coords = || units.iter().map(|unit| unit.coord(name));
+    if let Some(earlier) = earlier {
+        let taken = earlier.take(store, name, coords())?;
+        if taken > 0 {
+            eprintln!("matrix {name} {what}: {taken} attempts taken over from {}", earlier.folder().display());
+        }
+    }
+    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords(), store) else {
         return Ok(());
     };
-    let session = backbone.session(model)?;
+    let session = models.session(model)?;
     matrix::run(&matrix::Stage { resolved, model: name, session: &session, store, progress: &progress }, units)?;
     progress.finish();
     Ok(())
@@ -216,11 +287,34 @@ fn run_vote(resolved: &Resolved, store: &RunStore) -> anyhow::Result<()> {
     put(store, VOTE_FILE, &plan)
 }
 
+fn run_multi_task(
+    resolved: &Resolved,
+    store: &RunStore,
+    config: &MultiTaskConfig,
+    models: &mut Models<'_>,
+) -> anyhow::Result<()> {
+    let pool: PoolPlan = get(store, POOL_FILE)?;
+    let votes: VotePlan = get(store, VOTE_FILE)?;
+    let seed = Seed(resolved.config.seed).derive("multi_task", &[]);
+    let plan = multi_task::plan(config, &pool, &votes.relations, seed)?;
+    put(store, MULTI_TASK_FILE, &plan)?;
+    let shots = multi_task::shots(&plan);
+    let coords = shots.iter().map(|shot| shot.coord.clone());
+    let Some(progress) = start_progress("multi-task prefixes", coords, store) else {
+        return Ok(());
+    };
+    let session = models.session(0)?;
+    let stage = matrix::Stage { resolved, model: &plan.model, session: &session, store, progress: &progress };
+    multi_task::run(&stage, &shots)?;
+    progress.finish();
+    Ok(())
+}
+
 fn run_sequences(
     resolved: &Resolved,
     store: &RunStore,
     config: &SequenceConfig,
-    backbone: &mut Backbone<'_>,
+    models: &mut Models<'_>,
 ) -> anyhow::Result<()> {
     let pool: PoolPlan = get(store, POOL_FILE)?;
     let votes: VotePlan = get(store, VOTE_FILE)?;
@@ -230,34 +324,82 @@ fn run_sequences(
         .iter()
         .map(|history| order::history(*history, config, &votes.relations, &pool.kept, seed))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let plan = SequencesPlan {
-        model: resolved.backbones[0].name.clone(),
-        agents: resolved.agents.iter().map(|agent| agent.config.name.clone()).collect(),
-        baseline: resolved
-            .agents
-            .iter()
-            .find(|agent| agent.config.memory == "none")
-            .map(|agent| agent.config.name.clone()),
-        runs: config.runs,
-        histories,
-    };
+    let agents = resolved.agents.iter().map(|agent| agent.config.name.clone()).collect();
+    let plan = sequences_plan(resolved, agents, config.runs, histories);
     put(store, SEQUENCES_FILE, &plan)?;
-    let Some(progress) = start_progress("sequences", sequence::coords(&plan), store) else {
+    run_lives(store, models, ("sequences", Family::Sequence), &plan)
+}
+
+fn run_transitions(
+    resolved: &Resolved,
+    store: &RunStore,
+    config: &TransitionsConfig,
+    models: &mut Models<'_>,
+) -> anyhow::Result<()> {
+    let pool: PoolPlan = get(store, POOL_FILE)?;
+    let votes: VotePlan = get(store, VOTE_FILE)?;
+    let seed = Seed(resolved.config.seed).derive("transition", &[]);
+    let conditions = transition::conditions(config, &votes.relations, &pool.kept, seed)?;
+    let agents = resolved.config.agents_of(config.agents.as_ref());
+    let plan = SequencesPlan { paired: Vec::new(), ..sequences_plan(resolved, agents, config.runs, conditions) };
+    put(store, TRANSITIONS_FILE, &plan)?;
+    run_lives(store, models, ("transitions", Family::Transition), &plan)
+}
+
+fn sequences_plan(resolved: &Resolved, agents: Vec<String>, runs: u32, histories: Vec<HistoryPlan>) -> SequencesPlan {
+    let is_baseline = |name: &&String| resolved.agent(name).is_ok_and(|agent| agent.config.memory == "none");
+    let paired = resolved.agents.iter().map(|agent| &agent.config);
+    SequencesPlan {
+        model: resolved.backbones[0].name.clone(),
+        baseline: agents.iter().find(is_baseline).cloned(),
+        agents,
+        runs,
+        histories,
+        paired: paired
+            .filter(|agent| agent.against.is_some() || agent.sequences.is_some())
+            .map(|agent| PairedAgent {
+                agent: agent.name.clone(),
+                against: agent.against.clone(),
+                sequences: agent.sequences,
+            })
+            .collect(),
+    }
+}
+
+fn run_lives(
+    store: &RunStore,
+    models: &mut Models<'_>,
+    (stage, family): (&str, Family),
+    plan: &SequencesPlan,
+) -> anyhow::Result<()> {
+    let Some(progress) = start_progress(stage, sequence::coords(family, plan), store) else {
         return Ok(());
     };
-    // More chains than rows, so that the batch stays full while some chains grade or learn.
-    let threads = 2 * resolved.config.engine.max_batch;
-    in_world(resolved, store, backbone, &progress, |world| sequence::run(world, &plan, config, threads))?;
+    models.live(store, &progress, |world, threads| sequence::run(world, family, plan, threads))?;
     progress.finish();
     Ok(())
 }
 
-fn run_attribution(
+fn run_orders(
     resolved: &Resolved,
     store: &RunStore,
-    config: &AttributionConfig,
-    backbone: &mut Backbone<'_>,
+    config: &OrdersConfig,
+    models: &mut Models<'_>,
 ) -> anyhow::Result<()> {
+    let pool: PoolPlan = get(store, POOL_FILE)?;
+    let seed = Seed(resolved.config.seed).derive("orders", &[]);
+    let agents = resolved.config.agents_of(config.agents.as_ref());
+    let plan = orders::plan(config, &pool.kept, &resolved.backbones[0].name, agents, seed);
+    put(store, ORDERS_FILE, &plan)?;
+    let Some(progress) = start_progress("orders", orders::coords(&plan), store) else {
+        return Ok(());
+    };
+    models.live(store, &progress, |world, threads| orders::run(world, &plan, threads))?;
+    progress.finish();
+    Ok(())
+}
+
+fn run_attribution(store: &RunStore, config: &AttributionConfig, models: &mut Models<'_>) -> anyhow::Result<()> {
     let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
     let plan = attribution::plan(store, &sequences, config)?;
     put(store, ATTRIBUTION_FILE, &plan).context(
@@ -266,39 +408,9 @@ fn run_attribution(
     let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
         return Ok(());
     };
-    let threads = 2 * resolved.config.engine.max_batch;
-    in_world(resolved, store, backbone, &progress, |world| attribution::run(world, &plan, &sequences, threads))?;
+    models.live(store, &progress, |world, threads| attribution::run(world, &plan, &sequences, threads))?;
     progress.finish();
     Ok(())
-}
-
-/// Loads what agents live with, and lets `work` use it.
-fn in_world(
-    resolved: &Resolved,
-    store: &RunStore,
-    backbone: &mut Backbone<'_>,
-    progress: &Progress,
-    work: impl FnOnce(&sequence::World<'_>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let session = backbone.session(0)?;
-    let embedder: Option<Embedder> = resolved
-        .embedder
-        .as_ref()
-        .filter(|_| resolved.agents.iter().any(|agent| agent.needs_embedder))
-        .map(|model| {
-            let options = EmbedderOptions { pooling: resolved.config.models.embedder_pooling };
-            load_embedder(model, &resolved.config.engine, options)
-        })
-        .transpose()?;
-    let similarities = embedder.as_ref().map(|embedder| measure(resolved, embedder)).transpose()?;
-    work(&sequence::World {
-        resolved,
-        store,
-        backbone: &session,
-        embedder: embedder.as_ref().map(|embedder| embedder as &dyn Embed),
-        similarities: similarities.as_ref(),
-        progress,
-    })
 }
 
 /// How similar random tasks of a run are under its embedding model.

@@ -203,13 +203,14 @@ fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> Att
     }
 }
 
-/// The tasks whose mean zero-shot score over models and seeds lies in the range, ascending. Tasks of which nothing
+/// The tasks whose mean zero-shot score over strong models and seeds lies in the range, ascending. Tasks of which nothing
 /// could be graded are left out.
-pub fn headroom(records: &[AttemptRecord], models: &[String], tasks: u32, range: Option<Headroom>) -> Vec<u32> {
-    let Some(Headroom { min, max }) = range else {
+pub fn headroom(records: &[AttemptRecord], models: &[String], tasks: u32, range: Option<&Headroom>) -> Vec<u32> {
+    let Some(Headroom { min, max, models: strong }) = range else {
         return (0..tasks).collect();
     };
-    let stages: Vec<String> = models.iter().map(|model| stage_name(model)).collect();
+    let strong = if strong.is_empty() { models } else { strong };
+    let stages: Vec<String> = strong.iter().map(|model| stage_name(model)).collect();
     let mut sums = vec![(0.0, 0u32); tasks as usize];
     for record in records {
         let is_baseline = record.coord.sequence == 0 && stages.contains(&record.coord.stage);
@@ -222,7 +223,7 @@ pub fn headroom(records: &[AttemptRecord], models: &[String], tasks: u32, range:
     (0..tasks)
         .filter(|task| {
             let (sum, count) = sums[*task as usize];
-            count > 0 && (min..=max).contains(&(sum / f64::from(count)))
+            count > 0 && (*min..=*max).contains(&(sum / f64::from(count)))
         })
         .collect()
 }

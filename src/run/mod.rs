@@ -2,7 +2,7 @@
 //!
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
 //! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix` (with `stopping`, where
-//! seeds may stop), `logprob`, `vote`, `sequence`, `attribution`.
+//! seeds may stop), `logprob`, `vote`, `multi_task`, `sequence` (planned by `order` and `transition`), `orders`, `attribution`.
 
 mod attribution;
 mod beside;
@@ -10,13 +10,21 @@ pub mod execute;
 mod grade;
 mod logprob;
 mod matrix;
+mod multi_task;
 mod order;
+mod orders;
 pub mod plan;
+mod pool;
 pub mod progress;
+pub mod rates;
 pub mod resolve;
 mod sequence;
 pub mod start;
 mod stopping;
+mod take_over;
+#[cfg(test)]
+mod tests;
+mod transition;
 mod vote;
 
 pub use execute::{execute, similarities};

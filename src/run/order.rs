@@ -54,14 +54,14 @@ pub fn history(
 }
 
 /// The other tasks by what they do to a probe.
-struct Sources {
-    positive: Vec<u32>,
-    neutral: Vec<u32>,
-    negative: Vec<u32>,
+pub(super) struct Sources {
+    pub positive: Vec<u32>,
+    pub neutral: Vec<u32>,
+    pub negative: Vec<u32>,
 }
 
 impl Sources {
-    fn of(probe: u32, relations: &Relations, kept: &[u32]) -> Sources {
+    pub fn of(probe: u32, relations: &Relations, kept: &[u32]) -> Sources {
         let with = |wanted: Relation| -> Vec<u32> {
             let is_wanted = |source: &u32| relations.get(*source as usize, probe as usize) == Some(wanted);
             kept.iter().copied().filter(|source| *source != probe).filter(is_wanted).collect()
@@ -178,20 +178,20 @@ fn sequence(
     Ok(SequencePlan { probe, steps })
 }
 
-/// Draws without replacement; refilled and reshuffled when it runs out.
-struct Deck {
+/// Draws without replacement from at least one task; refilled and reshuffled when it runs out.
+pub(super) struct Deck {
     all: Vec<u32>,
     left: Vec<u32>,
 }
 
 impl Deck {
-    fn new(tasks: &[u32], already_used: &[u32], stream: &mut Stream) -> Deck {
+    pub fn new(tasks: &[u32], already_used: &[u32], stream: &mut Stream) -> Deck {
         let mut left: Vec<u32> = tasks.iter().copied().filter(|task| !already_used.contains(task)).collect();
         stream.shuffle(&mut left);
         Deck { all: tasks.to_vec(), left }
     }
 
-    fn draw(&mut self, stream: &mut Stream) -> u32 {
+    pub fn draw(&mut self, stream: &mut Stream) -> u32 {
         if self.left.is_empty() {
             self.left = self.all.clone();
             stream.shuffle(&mut self.left);

@@ -4,12 +4,15 @@ use std::fmt;
 
 use super::logprob;
 use super::matrix::{self, Unit};
-use super::resolve::Resolved;
-use crate::config::{AttributionConfig, SequenceConfig};
+use super::rates::Rates;
+use super::resolve::{Resolved, ResolvedAgent};
+use super::{multi_task, pool};
+use crate::config::{AttributionConfig, MultiTaskConfig, SequenceConfig};
 use crate::engine::generate::Prompter;
 use crate::engine::model::load_text;
 use crate::engine::planner::{PrefillEstimate, estimate_prefill};
 use crate::engine::request::Request;
+use crate::seed::Seed;
 
 /// Every stage in the order of execution.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,82 +20,134 @@ pub struct Plan {
     pub name: String,
     pub tasks: u64,
     pub stages: Vec<StagePlan>,
+    /// What was measured of the backbones; hours are given for these alone.
+    pub rates: Vec<Rates>,
 }
 
 /// One stage's cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagePlan {
     pub stage: String,
+    /// The backbone that does it.
+    pub model: String,
     /// Attempts; for a stage that depends on results, the most there can be.
     pub attempts: u64,
     pub is_upper_bound: bool,
-    /// Prompt tokens with and without sharing; `None` where prompts depend on what agents will remember.
-    pub prefill: Option<PrefillEstimate>,
+    pub prompts: Prompts,
     /// Most tokens that can be generated.
     pub most_generated: u64,
+}
+
+/// Prompt tokens of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompts {
+    /// With and without sharing.
+    Known(PrefillEstimate),
+    /// As much as prompts of the same shape have; which tasks stand in them depends on results.
+    About(PrefillEstimate),
+    /// Prompts of agents, without sharing: of the tasks alone, and with as much memory as may be shown.
+    Between { least: u64, most: u64 },
 }
 
 /// Plans a run. Loads tokenizers, no weights.
 ///
 /// # Errors
 /// When a model's tokenizer or chat template cannot be loaded.
-pub fn plan(resolved: &Resolved) -> anyhow::Result<Plan> {
+pub fn plan(resolved: &Resolved, rates: Vec<Rates>) -> anyhow::Result<Plan> {
     let config = &resolved.config;
     let tasks = resolved.tasks.len() as u32;
+    let most_kept = most_kept(resolved);
     let mut stages = Vec::new();
+    let prompter = |index: usize| -> anyhow::Result<_> {
+        let model = &resolved.backbones[index];
+        Ok(load_text(&model.files)?.with_settings(&config.models.chat_of(&model.name))?)
+    };
     if let Some(matrix) = &config.matrix {
-        let all: Vec<u32> = (0..tasks).collect();
         let zero_shot = matrix::zero_shot(tasks, matrix.seeds);
-        let one_shot = matrix::one_shot(&all, matrix.seeds);
-        let is_upper_bound = matrix.headroom.is_some() || matrix.stopping.is_some();
-        for model in &resolved.backbones {
-            let prompter = load_text(&model.files)?.with_settings(&config.models.chat_of(&model.name))?;
-            for (what, units, is_upper_bound) in
-                [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, is_upper_bound)]
-            {
+        let one_shot = matrix::one_shot(&most_kept, matrix.seeds);
+        let is_sampled = matrix.headroom.is_some() || most_kept.len() < tasks as usize;
+        for (index, model) in resolved.backbones.iter().enumerate() {
+            let prompter = prompter(index)?;
+            let may_stop = is_sampled || matrix.stopping.is_some();
+            for (what, units, depends) in [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, may_stop)] {
+                let estimate = prefill(resolved, units, &prompter)?;
                 stages.push(StagePlan {
                     stage: format!("matrix {} {what}", model.name),
+                    model: model.name.clone(),
                     attempts: units.len() as u64,
-                    is_upper_bound,
-                    prefill: Some(prefill(resolved, units, &prompter)?),
+                    is_upper_bound: depends,
+                    prompts: if depends { Prompts::About(estimate) } else { Prompts::Known(estimate) },
                     most_generated: (units.len() * config.sampling.max_tokens) as u64,
                 });
             }
             if config.logprob.is_some() {
-                let units = logprob::units(&all);
+                let units = logprob::units(&most_kept);
+                let estimate = prefill(resolved, &units, &prompter)?;
                 stages.push(StagePlan {
                     stage: logprob::stage_name(&model.name),
+                    model: model.name.clone(),
                     attempts: units.len() as u64,
-                    is_upper_bound: matrix.headroom.is_some(),
-                    prefill: Some(prefill(resolved, &units, &prompter)?),
+                    is_upper_bound: is_sampled,
+                    prompts: if is_sampled { Prompts::About(estimate) } else { Prompts::Known(estimate) },
                     most_generated: 0,
                 });
             }
         }
     }
-    if let Some(sequence) = &config.sequence {
-        let attempts = most_sequence_attempts(sequence, resolved.agents.len() as u64);
+    if config.multi_task.is_none() && lives(resolved, most_kept.len()).is_empty() {
+        return Ok(Plan { name: config.name.clone(), tasks: u64::from(tasks), stages, rates });
+    }
+    let prompter = prompter(0)?;
+    if let Some(multi_task) = &config.multi_task {
+        stages.push(multi_task_plan(resolved, multi_task, &most_kept, &prompter)?);
+    }
+    let alone = mean_prompt(resolved, &most_kept, &prompter)?;
+    for (stage, by_agent) in lives(resolved, most_kept.len()) {
+        let attempts = by_agent.iter().map(|(_, attempts)| attempts).sum();
+        let shown = |agent: &ResolvedAgent| match agent.config.memory.as_str() {
+            "none" => 0,
+            // 0 shows all that is remembered: no limit but the context.
+            _ => agent.config.max_memory_tokens.unwrap_or(0) as u64,
+        };
+        let least = (alone * attempts as f64).round() as u64;
+        let memory: u64 = by_agent.iter().map(|(agent, attempts)| shown(agent) * attempts).sum();
         stages.push(StagePlan {
-            stage: "sequences".into(),
+            stage: stage.into(),
+            model: resolved.backbones[0].name.clone(),
             attempts,
-            is_upper_bound: true,
-            prefill: None,
+            is_upper_bound: stage == "sequences",
+            prompts: Prompts::Between { least, most: least + memory },
             most_generated: attempts * config.sampling.max_tokens as u64,
         });
     }
+    let most_shown =
+        resolved.agents.iter().filter_map(|agent| agent.config.max_memory_tokens).max().unwrap_or(0) as u64;
+    let prompts_of = |attempts: u64| {
+        let least = (alone * attempts as f64).round() as u64;
+        Prompts::Between { least, most: least + attempts * most_shown }
+    };
     if let (Some(attribution), Some(sequence)) = (&config.attribution, &config.sequence) {
         let agents = resolved.agents.iter().filter(|agent| agent.config.memory != "none").count();
         let groups = (agents * sequence.histories.len()) as u64;
         let draws = groups * most_traced(attribution, sequence) * u64::from(attribution.draws);
         stages.push(StagePlan {
             stage: "attribution".into(),
+            model: resolved.backbones[0].name.clone(),
             attempts: draws,
             is_upper_bound: true,
-            prefill: None,
+            prompts: prompts_of(draws),
             most_generated: draws * config.sampling.max_tokens as u64,
         });
     }
-    Ok(Plan { name: config.name.clone(), tasks: u64::from(tasks), stages })
+    Ok(Plan { name: config.name.clone(), tasks: u64::from(tasks), stages, rates })
+}
+
+/// As many tasks as can pass the headroom filter; which ones is not known before.
+fn most_kept(resolved: &Resolved) -> Vec<u32> {
+    let all: Vec<u32> = (0..resolved.tasks.len() as u32).collect();
+    let limit = resolved.config.matrix.as_ref().and_then(|matrix| matrix.tasks);
+    let family = |task: u32| resolved.task(task).view.family.clone();
+    pool::stratified(&all, limit, family, Seed(resolved.config.seed).derive("headroom sample", &[]))
 }
 
 /// Memories probed for one agent under one history: the whole one of each case, and one without each experience.
@@ -118,11 +173,102 @@ fn prefill(resolved: &Resolved, units: &[Unit], prompter: &dyn Prompter) -> anyh
     Ok(estimate_prefill(&requests))
 }
 
+/// Prefixes of any tasks stand in for the voted ones.
+fn multi_task_plan(
+    resolved: &Resolved,
+    config: &MultiTaskConfig,
+    kept: &[u32],
+    prompter: &dyn Prompter,
+) -> anyhow::Result<StagePlan> {
+    let seeds = resolved.config.matrix.as_ref().map_or(1, |matrix| matrix.seeds);
+    let targets = kept.len().min(config.targets as usize);
+    let mut requests = Vec::new();
+    for target in &kept[..targets] {
+        for length in &config.lengths {
+            for draw in 0..3 * config.sequences {
+                let mut others: Vec<u32> = kept.iter().copied().filter(|other| other != target).collect();
+                Seed(resolved.config.seed).derive("estimate", &[*target, *length, draw]).stream().shuffle(&mut others);
+                others.truncate(*length as usize);
+                let tokens = multi_task::prompt(resolved, &others, *target, prompter)?.tokens;
+                for _ in 0..seeds {
+                    let sampling = resolved.config.sampling.clone();
+                    requests.push(Request { tokens: tokens.clone(), sampling, seed: 0 });
+                }
+            }
+        }
+    }
+    Ok(StagePlan {
+        stage: "multi-task prefixes".into(),
+        model: resolved.backbones[0].name.clone(),
+        attempts: requests.len() as u64,
+        is_upper_bound: true,
+        prompts: Prompts::About(estimate_prefill(&requests)),
+        most_generated: (requests.len() * resolved.config.sampling.max_tokens) as u64,
+    })
+}
+
+/// The stages in which agents live, each with its agents and the most attempts of each.
+fn lives(resolved: &Resolved, kept: usize) -> Vec<(&'static str, Vec<(&ResolvedAgent, u64)>)> {
+    let config = &resolved.config;
+    let mut stages = Vec::new();
+    let named = |listed: Option<&Vec<String>>, each: u64| -> Vec<(&ResolvedAgent, u64)> {
+        let names = config.agents_of(listed);
+        resolved.agents.iter().filter(|agent| names.contains(&agent.config.name)).map(|agent| (agent, each)).collect()
+    };
+    if let Some(sequence) = &config.sequence {
+        let by_agent = resolved.agents.iter().map(|agent| {
+            let sequences = agent.config.sequences.unwrap_or(u32::MAX).min(sequence.sequences);
+            (agent, most_steps(sequence) * u64::from(sequences * sequence.runs) * sequence.histories.len() as u64)
+        });
+        stages.push(("sequences", by_agent.collect()));
+    }
+    if let Some(transitions) = &config.transitions {
+        let steps = u64::from(3 + 2 * transitions.interval);
+        let each = 4 * steps * u64::from(transitions.sequences * transitions.runs);
+        stages.push(("transitions", named(transitions.agents.as_ref(), each)));
+    }
+    if let Some(orders) = &config.orders {
+        let tasks = kept.min(orders.tasks as usize) as u64;
+        let each = (tasks + 1) * tasks * u64::from(orders.paths * orders.runs);
+        stages.push(("orders", named(orders.agents.as_ref(), each)));
+    }
+    stages
+}
+
 /// Steps with as many probes as the smallest gap allows.
-fn most_sequence_attempts(config: &SequenceConfig, agents: u64) -> u64 {
+fn most_steps(config: &SequenceConfig) -> u64 {
     let probes = 2 + config.intervening / config.probe_interval[0];
-    let steps = u64::from(config.warm_up + config.intervening + probes);
-    steps * u64::from(config.sequences) * u64::from(config.runs) * config.histories.len() as u64 * agents
+    u64::from(config.warm_up + config.intervening + probes)
+}
+
+/// Tokens of a task's prompt without any memory.
+fn mean_prompt(resolved: &Resolved, tasks: &[u32], prompter: &dyn Prompter) -> anyhow::Result<f64> {
+    let mut total = 0;
+    for task in tasks {
+        let alone = Unit { demonstration: None, target: *task, seed: 0 };
+        total += matrix::prompt(resolved, alone, prompter)?.tokens.len();
+    }
+    Ok(total as f64 / tasks.len().max(1) as f64)
+}
+
+impl StagePlan {
+    /// Fewest and most hours at a backbone's rates: computed prompt tokens at the rate of prefill, and as many generated
+    /// tokens as replies may have at the rate of decoding.
+    pub fn hours(&self, rates: &Rates) -> (f64, f64) {
+        let (least, most) = match self.prompts {
+            Prompts::Known(estimate) | Prompts::About(estimate) => (estimate.computed_tokens, estimate.computed_tokens),
+            Prompts::Between { least, most } => (least, most),
+        };
+        let decode = self.most_generated as f64 / rates.decode.tokens_per_second;
+        let hours = |prompt: u64| (prompt as f64 / rates.prefill.tokens_per_second + decode) / 3600.0;
+        (hours(least), hours(most))
+    }
+}
+
+impl Plan {
+    fn rates_of(&self, stage: &StagePlan) -> Option<&Rates> {
+        self.rates.iter().find(|rates| rates.model == stage.model)
+    }
 }
 
 impl fmt::Display for Plan {
@@ -135,20 +281,61 @@ impl fmt::Display for Plan {
                 "  {}: {at_most}{} attempts, at most {} tokens generated",
                 stage.stage, stage.attempts, stage.most_generated
             )?;
-            if let Some(prefill) = &stage.prefill {
-                writeln!(
+            match stage.prompts {
+                Prompts::Known(estimate) => write_prefill(formatter, "", estimate)?,
+                Prompts::About(estimate) => write_prefill(formatter, "about ", estimate)?,
+                Prompts::Between { least, most } => writeln!(
                     formatter,
-                    "    {} prompt tokens, {} to compute: sharing prefixes saves {:.1}x",
-                    prefill.prompt_tokens,
-                    prefill.computed_tokens,
-                    prefill.prompt_tokens as f64 / (prefill.computed_tokens.max(1)) as f64
-                )?;
-            } else {
-                writeln!(
-                    formatter,
-                    "    prompt tokens depend on what the agents will remember; calls of their memories come on top"
-                )?;
+                    "    {least} prompt tokens of the tasks alone, {most} with as much memory as may be shown, before \
+                     sharing; calls of the memories come on top"
+                )?,
             }
+            if let Some(rates) = self.rates_of(stage) {
+                let (least, most) = stage.hours(rates);
+                let hours = if least == most { format!("{most:.2}") } else { format!("{least:.2} to {most:.2}") };
+                writeln!(formatter, "    {hours} hours on {}, when every reply is as long as it may be", rates.device)?;
+            }
+        }
+        self.write_total(formatter)
+    }
+}
+
+fn write_prefill(formatter: &mut fmt::Formatter<'_>, about: &str, estimate: PrefillEstimate) -> fmt::Result {
+    writeln!(
+        formatter,
+        "    {about}{} prompt tokens, {} to compute: sharing prefixes saves {:.1}x",
+        estimate.prompt_tokens,
+        estimate.computed_tokens,
+        estimate.prompt_tokens as f64 / (estimate.computed_tokens.max(1)) as f64
+    )
+}
+
+impl Plan {
+    /// The sum where every stage has a rate, and what to measure where one has none.
+    fn write_total(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for rates in &self.rates {
+            writeln!(formatter, "  {rates}")?;
+        }
+        let mut unmeasured: Vec<&str> = self
+            .stages
+            .iter()
+            .filter(|stage| self.rates_of(stage).is_none())
+            .map(|stage| stage.model.as_str())
+            .collect();
+        unmeasured.dedup();
+        unmeasured.sort_unstable();
+        unmeasured.dedup();
+        if unmeasured.is_empty() && !self.stages.is_empty() {
+            let hours = self.stages.iter().filter_map(|stage| Some(stage.hours(self.rates_of(stage)?)));
+            let (least, most) = hours.fold((0.0, 0.0), |(low, high), (least, most)| (low + least, high + most));
+            return writeln!(formatter, "  in all {least:.1} to {most:.1} hours");
+        }
+        for model in unmeasured {
+            writeln!(
+                formatter,
+                "  hours of {model}: not estimated, for nothing was measured: `lifelong bench --model {model} --json > FILE` on \
+                 the machine in question, then `--measured FILE`"
+            )?;
         }
         Ok(())
     }

@@ -48,6 +48,15 @@ impl Resolved {
     pub fn task(&self, index: u32) -> &Task {
         &self.tasks[index as usize]
     }
+
+    /// An agent by its name.
+    ///
+    /// # Errors
+    /// When a stored plan names an agent that the config does not.
+    pub fn agent(&self, name: &str) -> anyhow::Result<&ResolvedAgent> {
+        let found = self.agents.iter().find(|agent| agent.config.name == name);
+        found.with_context(|| format!("a plan of the run names agent `{name}`, which the run file does not"))
+    }
 }
 
 /// Finds everything a config names; fetches model files that are not there yet.

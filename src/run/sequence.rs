@@ -14,7 +14,7 @@ use super::grade;
 use super::progress::Progress;
 use super::resolve::{Resolved, ResolvedAgent};
 use crate::agent::{Agent, Made, Work, attempt};
-use crate::config::{Freeze, SequenceConfig};
+use crate::config::Freeze;
 use crate::engine::generate::Generate;
 use crate::memory::freeze::Freezable;
 use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
@@ -46,17 +46,32 @@ pub(super) struct Chain<'a> {
     pub(super) agent: &'a ResolvedAgent,
 }
 
-/// The stage's name for one history and agent.
-pub fn stage_name(history: &str, agent: &str) -> String {
-    format!("sequence/{history}/{agent}")
+/// The kind of sequences, which names their stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Probe-centred sequences under histories.
+    Sequence,
+    /// Controlled path transitions.
+    Transition,
+}
+
+impl Family {
+    /// The stage's name for one history (or condition) and agent.
+    pub fn stage(self, history: &str, agent: &str) -> String {
+        let family = match self {
+            Family::Sequence => "sequence",
+            Family::Transition => "transition",
+        };
+        format!("{family}/{history}/{agent}")
+    }
 }
 
 /// Every unit of the stage.
-pub fn coords(plan: &SequencesPlan) -> impl Iterator<Item = Coord> + '_ {
+pub fn coords(family: Family, plan: &SequencesPlan) -> impl Iterator<Item = Coord> + '_ {
     plan.histories.iter().flat_map(move |history| {
         plan.agents.iter().flat_map(move |agent| {
-            let stage = stage_name(&history.name, agent);
-            history.sequences.iter().enumerate().flat_map(move |(sequence, planned)| {
+            let stage = family.stage(&history.name, agent);
+            plan.lived(history, agent).iter().enumerate().flat_map(move |(sequence, planned)| {
                 let stage = stage.clone();
                 (0..plan.runs).flat_map(move |run| {
                     let stage = stage.clone();
@@ -76,8 +91,23 @@ pub fn coords(plan: &SequencesPlan) -> impl Iterator<Item = Coord> + '_ {
 ///
 /// # Errors
 /// The first chain that cannot go on, with its place; the others stop at their next step. What was stored stays.
-pub fn run(world: &World<'_>, plan: &SequencesPlan, config: &SequenceConfig, threads: usize) -> anyhow::Result<()> {
-    let chains = chains(world.resolved, plan, config);
+pub fn run(world: &World<'_>, family: Family, plan: &SequencesPlan, threads: usize) -> anyhow::Result<()> {
+    let chains = chains(world.resolved, family, plan)?;
+    each(&chains, threads, |chain, has_failed| {
+        let place = || format!("{} sequence {} run {}", chain.stage, chain.sequence, chain.run);
+        live(world, chain, has_failed).with_context(place)
+    })
+}
+
+/// Does every chain's work on up to `threads` threads. The work is told how to find out that another has failed.
+///
+/// # Errors
+/// The first failure.
+pub(super) fn each<T: Sync>(
+    chains: &[T],
+    threads: usize,
+    work: impl Fn(&T, &dyn Fn() -> bool) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
     let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let has_failed = || failure.lock().map_or(true, |failure| failure.is_some());
@@ -85,10 +115,9 @@ pub fn run(world: &World<'_>, plan: &SequencesPlan, config: &SequenceConfig, thr
         for _ in 0..threads.min(chains.len()) {
             scope.spawn(|| {
                 while let Some(chain) = chains.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = live(world, chain, &has_failed) {
-                        let place = format!("{} sequence {} run {}", chain.stage, chain.sequence, chain.run);
+                    if let Err(error) = work(chain, &has_failed) {
                         if let Ok(mut failure) = failure.lock() {
-                            failure.get_or_insert(error.context(place));
+                            failure.get_or_insert(error);
                         }
                         return;
                     }
@@ -105,24 +134,27 @@ pub fn run(world: &World<'_>, plan: &SequencesPlan, config: &SequenceConfig, thr
 
 /// Chains of one sequence and run next to each other: the agents then meet the same question at about the same time
 /// and share its prefix.
-fn chains<'a>(resolved: &'a Resolved, plan: &'a SequencesPlan, config: &SequenceConfig) -> Vec<Chain<'a>> {
+fn chains<'a>(resolved: &'a Resolved, family: Family, plan: &'a SequencesPlan) -> anyhow::Result<Vec<Chain<'a>>> {
+    let agents = plan.agents.iter().map(|name| resolved.agent(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let most = plan.histories.iter().map(|history| history.sequences.len()).max().unwrap_or(0);
     let mut chains = Vec::new();
-    for sequence in 0..config.sequences {
+    for sequence in 0..most {
         for run in 0..plan.runs {
             for history in &plan.histories {
-                for agent in &resolved.agents {
+                for agent in &agents {
+                    let Some(planned) = plan.lived(history, &agent.config.name).get(sequence) else { continue };
                     chains.push(Chain {
-                        stage: stage_name(&history.name, &agent.config.name),
-                        sequence,
+                        stage: family.stage(&history.name, &agent.config.name),
+                        sequence: sequence as u32,
                         run,
-                        plan: &history.sequences[sequence as usize],
+                        plan: planned,
                         agent,
                     });
                 }
             }
         }
     }
-    chains
+    Ok(chains)
 }
 
 /// The loop of a life: recall → attempt → score → store → learn.
@@ -150,6 +182,9 @@ fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> 
                 record
             }
         };
+        if planned.kind.is_probe() {
+            unchanged(&record, &memory).context(place.clone())?;
+        }
         if planned.kind.updates_memory() {
             learned = learn(world, chain, step, &record, &mut memory).context(place)?;
         }
@@ -218,11 +253,11 @@ impl Chain<'_> {
         Seed(world.resolved.config.seed).derive(phase, &[self.sequence, step as u32, self.run])
     }
 
-    fn llm<'w>(&self, world: &World<'w>, phase: &str, step: usize) -> Llm<'w> {
+    pub fn llm<'w>(&self, world: &World<'w>, phase: &str, step: usize) -> Llm<'w> {
         Llm::new(world.backbone, self.seed(world, phase, step), self.agent.config.max_call_tokens)
     }
 
-    fn handles<'w>(&self, world: &World<'w>, llm: &'w Llm<'w>, step: usize) -> Handles<'w> {
+    pub fn handles<'w>(&self, world: &World<'w>, llm: &'w Llm<'w>, step: usize) -> Handles<'w> {
         Handles {
             embedder: world.embedder,
             llm: Some(llm),
@@ -232,7 +267,7 @@ impl Chain<'_> {
     }
 }
 
-fn step_once(
+pub(super) fn step_once(
     world: &World<'_>,
     chain: &Chain<'_>,
     coord: Coord,
@@ -242,9 +277,10 @@ fn step_once(
 ) -> anyhow::Result<(AttemptRecord, u64)> {
     let step = coord.step as usize;
     let seed = chain.seed(world, "sequence", step);
+    let recalled_from = digest(memory);
     let tried = try_step(world, chain, step, seed, memory)?;
     let task = world.resolved.task(planned.task);
-    Ok((tried.record(world, task, coord, digest(memory), learned), tried.reused_tokens()))
+    Ok((tried.record(world, task, coord, recalled_from, learned), tried.reused_tokens()))
 }
 
 /// An attempt at the task of a step, and what its recall asked.
@@ -316,12 +352,29 @@ pub(super) fn replayed(record: AttemptRecord, memory: &dyn Memory) -> anyhow::Re
     Ok(record)
 }
 
+/// A probe may look, not touch.
+fn unchanged(record: &AttemptRecord, memory: &dyn Memory) -> anyhow::Result<()> {
+    let after = digest(memory);
+    ensure!(
+        record.memory == after,
+        "a probe changed the memory it recalled from, from {} to {}: this is a bug in lifelong",
+        record.memory.as_deref().unwrap_or("none"),
+        after.as_deref().unwrap_or("none"),
+    );
+    Ok(())
+}
+
 pub(super) fn digest(memory: &dyn Memory) -> Option<String> {
     let state = memory.save();
     (!state.is_empty()).then(|| blake3::hash(&state).to_hex()[..16].to_string())
 }
 
-fn experience(world: &World<'_>, chain: &Chain<'_>, planned: &PlannedStep, record: &AttemptRecord) -> Experience {
+pub(super) fn experience(
+    world: &World<'_>,
+    chain: &Chain<'_>,
+    planned: &PlannedStep,
+    record: &AttemptRecord,
+) -> Experience {
     let task = world.resolved.task(planned.task);
     let first_reply =
         record.attempt.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |last_user| last_user + 1);

@@ -295,6 +295,7 @@ fn plan(size: Size, pool: &PoolPlan, relations: &Relations) -> SequencesPlan {
         baseline: Some("memory-free".into()),
         runs: size.runs,
         histories: histories.to_vec(),
+        paired: vec![],
     }
 }
 

@@ -266,6 +266,7 @@ fn poisoned_plan() -> SequencesPlan {
         baseline: None,
         runs: 2,
         histories: vec![history],
+        paired: Vec::new(),
     }
 }
 
@@ -293,7 +294,7 @@ fn traced_run(dir: &std::path::Path, threads: usize) -> (AttributionPlan, Vec<At
         similarities: None,
         progress: &progress,
     };
-    sequence::run(&world, &sequences, resolved.config.sequence.as_ref().unwrap(), threads).unwrap();
+    super::super::sequence::run(&world, Family::Sequence, &sequences, threads).unwrap();
     let plan = plan(&store, &sequences, resolved.config.attribution.as_ref().unwrap()).unwrap();
     let before = backbone.asked.load(Ordering::Relaxed);
     run(&world, &plan, &sequences, threads).unwrap();
