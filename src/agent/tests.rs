@@ -9,7 +9,7 @@ use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatMessage;
 use crate::memory::{self, Block, Content, Context, Handles, Memory, Placement, Recall};
 use crate::policy;
-use crate::record::{Ending, Experience, Feedback, Message, ReplyFormat, Role, TaskId, TaskView};
+use crate::record::{Ending, Experience, Feedback, Message, Reference, ReplyFormat, Role, Task, TaskId, TaskView};
 use crate::seed::Seed;
 
 /// Renders a chat as `role|content` lines, one token a byte, and replies with what a function says.
@@ -106,7 +106,9 @@ fn agent<'a>(policy: &str, sampling: &'a Sampling, max_memory_tokens: Option<usi
 
 fn make(agent: &Agent<'_>, memory: &dyn Memory, backbone: &dyn Generate) -> super::Made {
     let handles = Handles::none();
-    attempt(agent, &Work { task: &task("Q?"), memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
+    let reference = Reference { solution: String::new(), scorer: "exact".into(), options: serde_json::Value::Null };
+    let task = Task { view: task("Q?"), reference };
+    attempt(agent, &Work { task: &task, memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod bfcl;
 mod bigcodebench;
 mod data_file;
 mod humaneval;
 mod jsonl;
 mod kata;
+mod tool_task;
+mod wildtoolbench;
 
 use std::path::PathBuf;
 
@@ -36,8 +39,14 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] =
-    &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl, &kata::Kata];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[
+    &bfcl::Bfcl,
+    &bigcodebench::BigCodeBench,
+    &humaneval::HumanEval,
+    &jsonl::Jsonl,
+    &kata::Kata,
+    &wildtoolbench::WildToolBench,
+];
 
 /// The benchmark with this name.
 ///

@@ -7,6 +7,7 @@ mod memory_work;
 pub mod plan;
 mod score;
 mod task;
+pub mod tool;
 
 pub use attempt::{Attempt, AttemptRecord, Ending, Usage, Vote};
 pub use coord::Coord;

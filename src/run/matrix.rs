@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use super::grade;
+use super::{dialogue, grade};
 use super::progress::Progress;
 use super::resolve::Resolved;
 use crate::agent::{attempt, prompt};
@@ -18,6 +18,7 @@ use crate::config::Headroom;
 use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
+use crate::environment;
 use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Task, Usage};
 use crate::scorer::Grading;
 use crate::seed::Seed;
@@ -39,6 +40,11 @@ impl Unit {
             step: self.target,
             attempt: self.seed,
         }
+    }
+
+    /// The key of its draws: the target's own, whatever is shown before it.
+    pub(super) fn draws(self, resolved: &Resolved) -> Seed {
+        Seed(resolved.config.seed).derive("matrix", &[self.target, self.seed])
     }
 }
 
@@ -79,8 +85,7 @@ pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyho
         None => prompt::bare(task, backbone),
         Some(index) => {
             let shown = resolved.task(index);
-            let pair = (shown.view.question.as_str(), shown.reference.solution.as_str());
-            prompt::with_demonstrations(task, &[pair], backbone)
+            prompt::behind(task, &environment::of(&shown.view).demonstration(shown)?, backbone)
         }
     }
 }
@@ -95,7 +100,10 @@ const ROUND: usize = 8192;
 /// # Errors
 /// When the engine or the store fails. A request that the engine refuses names its unit.
 pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
-    units.chunks(ROUND).try_for_each(|units| run_round(stage, units))
+    let is_single = |unit: &Unit| environment::is_single_reply(&stage.resolved.task(unit.target).view);
+    let (single, dialogues): (Vec<Unit>, Vec<Unit>) = units.iter().copied().partition(is_single);
+    single.chunks(ROUND).try_for_each(|units| run_round(stage, units))?;
+    dialogue::run(stage, &dialogues)
 }
 
 /// Grading runs on threads of its own while the engine goes on.
@@ -114,7 +122,7 @@ fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
             progress.done(Usage::default());
             continue;
         }
-        let seed = Seed(resolved.config.seed).derive("matrix", &[unit.target, unit.seed]).0;
+        let seed = unit.draws(resolved).0;
         requests.push(Request { tokens: built.tokens, sampling: sampling.clone(), seed });
         todo.push((unit, built.messages));
     }
@@ -168,7 +176,7 @@ fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
     })
 }
 
-fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
+pub(super) fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
     let (score, detail) = grade::grade(task, &attempt, grading);
     AttemptRecord {
         coord,

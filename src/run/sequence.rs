@@ -16,14 +16,12 @@ use super::resolve::{Resolved, ResolvedAgent};
 use crate::agent::{Agent, Made, Work, attempt};
 use crate::config::SequenceConfig;
 use crate::engine::generate::Generate;
+use crate::environment;
 use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
 use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan};
-use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Role, Usage};
+use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Message, Role, Usage};
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
-
-/// Turns of one attempt; the environments so far are single-turn.
-const MAX_TURNS: u32 = 1;
 
 /// What every chain of the stage shares.
 pub struct World<'a> {
@@ -203,12 +201,12 @@ fn step_once(
         policy: chain.agent.policy,
         sampling: &config.sampling,
         max_memory_tokens: chain.agent.config.max_memory_tokens.filter(|limit| *limit > 0),
-        max_turns: MAX_TURNS,
+        max_turns: environment::of(&task.view).most_replies(task)?,
     };
     let step = coord.step as usize;
     let llm = chain.llm(world, "memory recall", step);
     let work = Work {
-        task: &task.view,
+        task,
         memory,
         handles: &chain.handles(world, &llm, step),
         seed: chain.seed(world, "sequence", step),
@@ -248,8 +246,10 @@ fn digest(memory: &dyn Memory) -> Option<String> {
 
 fn experience(world: &World<'_>, chain: &Chain<'_>, planned: &PlannedStep, record: &AttemptRecord) -> Experience {
     let task = world.resolved.task(planned.task);
-    let first_reply =
-        record.attempt.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |last_user| last_user + 1);
+    // Memories stand before the question or around it; what follows the turn that ends with it is the agent's and its
+    // world's.
+    let asks = |turn: &Message| turn.role == Role::User && turn.content.ends_with(&task.view.question);
+    let first_reply = record.attempt.turns.iter().rposition(asks).map_or(0, |question| question + 1);
     Experience {
         task: task.view.clone(),
         turns: record.attempt.turns[first_reply..].to_vec(),
