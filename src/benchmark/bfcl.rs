@@ -135,7 +135,7 @@ impl Benchmark for Bfcl {
                 .map(|(index, turns)| scenario(index, turns, &system, options.rules))
                 .collect::<anyhow::Result<_>>()?,
         };
-        Ok(Pool { tasks, digest })
+        Ok(Pool { tasks, digest, ..Pool::default() })
     }
 }
 

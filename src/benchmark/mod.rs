@@ -9,6 +9,7 @@ mod kata;
 mod tool_task;
 mod wildtoolbench;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::record::Task;
@@ -24,10 +25,13 @@ pub struct Selection {
 }
 
 /// A loaded set of tasks and the digest of what it was loaded from.
+#[derive(Default)]
 pub struct Pool {
     pub tasks: Vec<Task>,
     /// BLAKE3 of the source data (file bytes, or generator version and seed): part of a run's identity.
     pub digest: String,
+    /// Tasks left out because nothing can pass them here, and why: reported, never counted.
+    pub ignored: BTreeMap<String, String>,
 }
 
 pub trait Benchmark: Registered + Sync {

@@ -122,7 +122,7 @@ impl Benchmark for WildToolBench {
         };
         let tasks: Vec<Task> =
             tasks.with_context(|| selection.path.as_deref().unwrap_or(Path::new("")).display().to_string())?;
-        Ok(Pool { tasks, digest })
+        Ok(Pool { tasks, digest, ..Pool::default() })
     }
 }
 

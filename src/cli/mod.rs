@@ -4,6 +4,7 @@ mod bench;
 mod calibrate;
 mod embed;
 mod engine_args;
+mod env;
 mod generate;
 mod growth;
 mod list;
@@ -41,6 +42,8 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// List, fetch and describe models
     Models(models::ModelsArgs),
+    /// Make what a benchmark needs beside its data: the pinned Python of its test programs
+    Env(env::EnvArgs),
     /// List what can be named in a run file
     List(list::ListArgs),
 }
@@ -59,6 +62,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Env(args) => env::run(&args),
         Command::List(args) => list::run(&args),
     }
 }

@@ -5,6 +5,7 @@ mod coord;
 mod experience;
 mod memory_work;
 pub mod plan;
+pub mod python_environment;
 mod score;
 mod task;
 pub mod tool;

@@ -1,7 +1,7 @@
 //! How alike two texts are, by the matching blocks that Ratcliff and Obershelp's pattern matching finds.
 //!
 //! The same number as `ratio()` of Python's `difflib.SequenceMatcher` for texts of fewer than 200 characters, where that
-//! one ignores nothing as too popular: `tests/golden/tool_text` holds values from it.
+//! one ignores nothing as too popular: `tests/golden/tools` holds values from it.
 
 /// Twice the characters in matching blocks over the characters of both texts, 0..=1; 1 for two empty texts.
 ///
@@ -55,6 +55,17 @@ mod tests {
     #[test]
     fn equal_texts_are_1_and_strangers_0() {
         assert_eq!((ratio("abc", "abc"), ratio("", ""), ratio("abc", "xyz"), ratio("", "a")), (1.0, 1.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn the_same_numbers_as_difflib() {
+        let golden: serde_json::Value = serde_json::from_str(include_str!("../../tests/golden/tools/values.json")).unwrap();
+        let texts = golden["texts"].as_array().unwrap();
+        assert_eq!(texts.len(), 40);
+        for row in texts {
+            let found = ratio(row[0].as_str().unwrap(), row[1].as_str().unwrap());
+            assert!((found - row[2].as_f64().unwrap()).abs() < 1e-8, "{row}: {found}");
+        }
     }
 
     #[test]

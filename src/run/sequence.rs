@@ -19,7 +19,9 @@ use crate::engine::generate::Generate;
 use crate::environment;
 use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
 use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan};
-use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Message, Role, Usage};
+use crate::record::{
+    Attempt, AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Message, ReplyFormat, Role, Task, Usage,
+};
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
 
@@ -253,11 +255,20 @@ fn experience(world: &World<'_>, chain: &Chain<'_>, planned: &PlannedStep, recor
     Experience {
         task: task.view.clone(),
         turns: record.attempt.turns[first_reply..].to_vec(),
-        answer: record.attempt.answer.clone(),
+        answer: shown_answer(task, &record.attempt),
         is_finished: record.attempt.answer.is_some(),
         feedback: grade::feedback(chain.agent.config.feedback, task, &record.score),
         position: record.coord.step,
         recalled: record.attempt.recalled.clone(),
         pending: record.memory_work.pending.clone(),
+    }
+}
+
+/// The answer as a memory may see it. That of a tool dialogue says which of the agent's steps were in place, so the agent's
+/// last words stand for it.
+fn shown_answer(task: &Task, attempt: &Attempt) -> Option<String> {
+    match task.view.reply_format {
+        ReplyFormat::ToolCalls { .. } => attempt.answer.as_ref().map(|_| attempt.reply().to_string()),
+        _ => attempt.answer.clone(),
     }
 }

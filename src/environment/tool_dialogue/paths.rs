@@ -272,6 +272,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn random_graphs_have_the_released_generators_paths() {
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/golden/tools/values.json")).unwrap();
+        let graphs = golden["graphs"].as_array().unwrap();
+        assert_eq!(graphs.len(), 60);
+        for row in graphs {
+            let (names, waits): (String, Vec<Vec<usize>>) =
+                serde_json::from_value(json!([row[0].clone(), row[1].clone()])).unwrap();
+            let names: Vec<String> = names.chars().map(String::from).collect();
+            let given: Vec<(&str, &[usize])> =
+                names.iter().zip(&waits).map(|(name, waits)| (name.as_str(), waits.as_slice())).collect();
+            let given = nodes(&given);
+            let graph = Graph::new(&given).unwrap();
+            assert_eq!(all_paths(&graph).len() as u64, row[2].as_u64().unwrap(), "{row}");
+            assert_eq!(json!(graph.shortest()), row[3], "{row}");
+        }
+    }
+
     fn follow(given: &[ToolNode], steps: &[&[&str]]) -> Vec<Option<Vec<usize>>> {
         let graph = Graph::new(given).unwrap();
         let mut survivors = graph.start();

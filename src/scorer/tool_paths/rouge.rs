@@ -1,7 +1,7 @@
 //! ROUGE-L between two texts as the Python package `rouge` 1.0 computes it (Lin 2004, §3.2, with that package's ways):
 //! texts are cut into sentences at full stops, and words count once each, as sets.
 //!
-//! `tests/golden/tool_text` holds values from the package. It segments Chinese with a dictionary; here every such
+//! `tests/golden/tools` holds values from the package. It segments Chinese with a dictionary; here every such
 //! character is a word.
 
 use std::collections::BTreeSet;
@@ -70,6 +70,19 @@ fn common_subsequence<'a>(left: &'a [String], right: &[String]) -> Vec<&'a str> 
 #[cfg(test)]
 mod tests {
     use super::f1;
+
+    #[test]
+    fn the_same_numbers_as_the_package() {
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/golden/tools/values.json")).unwrap();
+        for row in golden["texts"].as_array().unwrap() {
+            let found = f1(row[0].as_str().unwrap(), row[1].as_str().unwrap());
+            match (found, row[3].as_f64()) {
+                (Some(found), Some(expected)) => assert!((found - expected).abs() < 1e-8, "{row}: {found}"),
+                (found, expected) => assert_eq!(found, expected, "{row}"),
+            }
+        }
+    }
 
     #[test]
     fn words_count_once_and_sentences_are_cut_at_stops() {
