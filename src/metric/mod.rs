@@ -14,6 +14,7 @@ mod permutation;
 mod retrieval;
 mod sum;
 mod task_matrix;
+mod tool_turns;
 mod vote;
 
 pub use agreement::{agreement, kendall_tau_b, ranks};
@@ -26,4 +27,5 @@ pub use permutation::{PERMUTATIONS, holm, paired_permutation_p};
 pub use retrieval::{Retrieval, retrieval};
 pub use sum::{mean, sum};
 pub use task_matrix::{TaskMatrix, task_matrix};
+pub use tool_turns::{Portion, ToolTurns, tool_turns};
 pub use vote::{seed_groups, sign, vote};

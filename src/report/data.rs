@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{IGNORED_FILE, POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
 use crate::record::{AttemptRecord, Ending, Usage};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
@@ -23,6 +23,8 @@ pub struct ReportData {
     /// Pieces of the record log that are not whole records; their units will be done again.
     pub damaged_pieces: usize,
     pub pool: Option<PoolPlan>,
+    /// Tasks left out of the pool because nothing can pass them here, and why.
+    pub ignored: BTreeMap<String, String>,
     pub matrices: Vec<ModelMatrix>,
     pub vote: Option<VotePlan>,
     pub sequences: Option<Sequences>,
@@ -112,6 +114,7 @@ impl ReportData {
             memory_calls: memory_calls(&stages),
             timing: timing(&reader.timing()?),
             pool,
+            ignored: reader.plan(IGNORED_FILE)?.unwrap_or_default(),
             matrices,
             vote,
             sequences,

@@ -11,11 +11,13 @@ mod html;
 mod matrix;
 mod panels;
 mod parquet;
+mod pass_at_k;
 mod sequence;
 mod svg;
 mod table;
 mod tables;
 mod terminal;
+mod tool_turns;
 mod vectors;
 mod view;
 

@@ -8,12 +8,13 @@ use crate::record::plan::StepKind;
 use crate::record::{AttemptRecord, Ending, Usage};
 
 use super::data::ReportData;
+use super::{pass_at_k, tool_turns};
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
-    vec![
+    let mut tables = vec![
         metrics(data),
         gains(data),
         zero_shot(data),
@@ -23,7 +24,10 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         usage(data),
         memory_calls(data),
         attempts(data),
-    ]
+    ];
+    // Those of some benchmarks alone.
+    tables.extend([pass_at_k::table(data), tool_turns::table(data)].into_iter().flatten());
+    tables
 }
 
 fn text(name: &str, about: &str) -> Column {

@@ -18,7 +18,7 @@ pub(super) struct View {
 }
 
 impl View {
-    fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
+    pub fn new(title: impl Into<String>, label_columns: usize, headers: &[&str]) -> Self {
         let headers = headers.iter().map(|header| header.to_string()).collect();
         View { title: title.into(), headers, label_columns, rows: Vec::new() }
     }
@@ -35,6 +35,14 @@ pub(super) fn missing(data: &ReportData) -> View {
         let of = part.of.map_or_else(|| "not planned yet".to_string(), |of| of.to_string());
         view.rows.push(vec![part.what.clone(), part.done.to_string(), of]);
     }
+    view
+}
+
+/// Tasks that nothing can pass on this machine: left out of the pool, counted nowhere.
+pub(super) fn ignored(data: &ReportData) -> View {
+    let title = format!("Ignored: {} tasks whose reference solution does not pass here", data.ignored.len());
+    let mut view = View::new(title, 2, &["task", "why"]);
+    view.rows.extend(data.ignored.iter().map(|(task, why)| vec![task.clone(), why.clone()]));
     view
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use super::matrix::{self, Stage, Unit};
-use crate::agent::{Agent, converse, prompt};
+use crate::agent::{Agent, converse};
 use crate::environment;
 use crate::policy;
 use crate::store::UnitTiming;

@@ -15,7 +15,7 @@ use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
-use crate::record::plan::{POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{IGNORED_FILE, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 
@@ -32,6 +32,10 @@ pub fn execute(resolved: &Resolved, folder: &Path) -> anyhow::Result<()> {
     for damage in &store.findings().damage {
         let unit = damage.coord.as_ref().map_or_else(|| "its unit".to_string(), Coord::to_string);
         eprintln!("{}: line {}: {}; {unit} is done again", folder.display(), damage.line, damage.why);
+    }
+    if !resolved.ignored.is_empty() {
+        eprintln!("{} tasks are ignored: their reference solutions do not pass here", resolved.ignored.len());
+        put(&store, IGNORED_FILE, &resolved.ignored)?;
     }
     let mut backbone = Backbone { resolved, loaded: None };
     if resolved.config.matrix.is_some() {

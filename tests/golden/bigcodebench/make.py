@@ -1,12 +1,12 @@
 """Verdicts of the official evaluator, for tests/bigcodebench_official.rs.
 
-    python make.py DATA solutions > verdicts.json
-    python make.py DATA replies RUN_FOLDER > replies.jsonl
+    python make.py DATA solutions verdicts.json
+    python make.py DATA replies RUN_FOLDER replies.jsonl
 
 DATA is the published file v0.1.4 (.jsonl.gz). Needs the package `bigcodebench` 0.2.5 with numpy, matplotlib and
 tree-sitter-python; its checks run in this Python, without network. `solutions` judges the published solution and one
 spoilt solution of every task that imports the standard library alone. `replies` judges what a model wrote in the
-zero-shot part of a run of ours, cleaned by the official sanitizer.
+zero-shot part of a run of ours, cleaned by the official sanitizer. (What programs print goes to standard output.)
 """
 
 import ast
@@ -82,7 +82,9 @@ def main():
         broken = [
             (record, record["code_prompt"] + spoilt(number(record), record["canonical_solution"])) for record in records
         ]
-        print(json.dumps({"canonical": judged(whole), "spoilt": judged(broken)}, indent=1))
+        verdicts = {"canonical": judged(whole), "spoilt": judged(broken)}
+        with open(sys.argv[3], "w") as out:
+            print(json.dumps(verdicts, indent=1), file=out)
         return
     from bigcodebench.sanitize import sanitize
 
@@ -95,9 +97,11 @@ def main():
     for attempt in attempts:
         record = named[attempt["task"]]
         jobs.append((record, sanitize(attempt["attempt"]["turns"][-1]["content"], record["entry_point"])))
-    for attempt, verdict in zip(attempts, judged(jobs)):
-        reply = attempt["attempt"]["turns"][-1]["content"]
-        print(json.dumps({"task": attempt["task"], "reply": reply, "official": verdict}, ensure_ascii=False))
+    with open(sys.argv[4], "w") as out:
+        for attempt, verdict in zip(attempts, judged(jobs)):
+            reply = attempt["attempt"]["turns"][-1]["content"]
+            row = {"task": attempt["task"], "reply": reply, "official": verdict}
+            print(json.dumps(row, ensure_ascii=False), file=out)
 
 
 main()
