@@ -1,7 +1,8 @@
 //! Pinned packages, installed by the user's own pip.
 //!
 //! All pins at once is what the benchmark's authors did, and fails where one of them has no build for this Python. Then
-//! they go one by one: as pinned, else in whatever version pip finds, and what departs is recorded.
+//! they go one by one: as pinned where that is built; else in the version that is built for this Python; else as pinned
+//! from source, which many small packages only have. What departs is recorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,17 +47,22 @@ pub fn name(pin: &str) -> &str {
 /// # Errors
 /// When pip itself does not run.
 pub fn install(python: &Path, pins: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
-    if pins.is_empty() || pip(python, pins)?.is_none() {
+    if pins.is_empty() || pip(python, pins, Source::Any)?.is_none() {
         return Ok(BTreeMap::new());
     }
     eprintln!("not every pin can be had for this Python: they are installed one by one");
     let mut departures = BTreeMap::new();
     for pin in pins {
-        let Some(fault) = pip(python, &[pin])? else { continue };
         let package = name(pin);
-        let found = match pip(python, &[package])? {
+        if pip(python, &[pin], Source::Built)?.is_none() {
+            continue;
+        }
+        let found = match pip(python, &[package], Source::Built)? {
             None => version(python, package)?,
-            Some(_) => format!("not installed ({fault})"),
+            Some(_) => match pip(python, &[pin], Source::Any)? {
+                None => continue,
+                Some(fault) => format!("not installed ({fault})"),
+            },
         };
         eprintln!("{pin}: {found}");
         departures.insert(pin.to_string(), found);
@@ -103,10 +109,20 @@ fn canonical(name: &str) -> String {
     name.trim().to_lowercase().replace(['_', '.'], "-")
 }
 
-/// Why pip could not install these, or `None`. Builds only: compiling a package is not what a benchmark should wait for.
-fn pip(python: &Path, requirements: &[&str]) -> anyhow::Result<Option<String>> {
+/// What pip may install from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Wheels alone: nothing is compiled.
+    Built,
+    Any,
+}
+
+/// Why pip could not install these, or `None`.
+fn pip(python: &Path, requirements: &[&str], source: Source) -> anyhow::Result<Option<String>> {
+    let built: &[&str] = if source == Source::Built { &["--only-binary", ":all:"] } else { &["--prefer-binary"] };
     let output = Command::new(python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--prefer-binary"])
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
+        .args(built)
         .args(requirements)
         .output()
         .with_context(|| format!("{} -m pip", python.display()))?;
