@@ -86,7 +86,9 @@ fn other(value: &Value) -> Value {
     match value {
         Value::Bool(value) => json!(!value),
         Value::String(text) => json!(format!("{text}x")),
-        Value::Number(number) => number.as_i64().map_or_else(|| json!(number.as_f64().unwrap() + 1.0), |n| json!(n + 1)),
+        Value::Number(number) => {
+            number.as_i64().map_or_else(|| json!(number.as_f64().unwrap() + 1.0), |n| json!(n + 1))
+        }
         Value::Array(items) => items.iter().cloned().chain([json!(1)]).collect(),
         _ => json!({}),
     }
@@ -132,7 +134,9 @@ fn verdicts_are_those_of_the_leaderboards_checker() {
         assert_eq!((tasks.len(), tasks.len()), (letters[0].len(), letters[1].len()), "{category}");
         for (place, task) in tasks.iter().enumerate() {
             let expected = calls_of(&reference(task)[0]);
-            for (calls, official) in [(expected.clone(), letters[0][place]), (changed(place, expected), letters[1][place])] {
+            for (calls, official) in
+                [(expected.clone(), letters[0][place]), (changed(place, expected), letters[1][place])]
+            {
                 let (score, verdict) = play(task, &[reply_of(&calls)]);
                 compared += 1;
                 if (score == Score::Graded(1.0)) != (official == 'p') {
@@ -154,7 +158,12 @@ fn no_call_is_right_where_none_helps_and_any_where_one_does() {
     for task in &tasks {
         let helps = task.view.family.as_deref() == Some("live_relevance");
         for (reply, is_right) in [(&talk, !helps), (&call, helps), (&broken, false), (&String::new(), false)] {
-            assert_eq!(play(task, std::slice::from_ref(reply)).0 == Score::Graded(1.0), is_right, "{} {reply}", task.id());
+            assert_eq!(
+                play(task, std::slice::from_ref(reply)).0 == Score::Graded(1.0),
+                is_right,
+                "{} {reply}",
+                task.id()
+            );
         }
         assert_eq!(play(task, &reference(task)).0, Score::Graded(1.0), "{}", task.id());
     }

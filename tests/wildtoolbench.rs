@@ -135,10 +135,7 @@ fn a_published_session_is_asked_as_pinned() {
                 "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \
                  \"clock\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>"
             ),
-            (
-                Role::User,
-                "<tool_response>\n\"rain\"\n</tool_response>\n<tool_response>\n\"12:00\"\n</tool_response>"
-            ),
+            (Role::User, "<tool_response>\n\"rain\"\n</tool_response>\n<tool_response>\n\"12:00\"\n</tool_response>"),
             (Role::Assistant, "Noon, and rain."),
             (Role::User, "And over there?"),
             (Role::Assistant, "Which city?"),
@@ -177,9 +174,8 @@ fn a_wrong_turn_harms_no_later_one() {
     let task = hand_made("");
     let replies = reference(&task);
     // The first turn is answered without its call; the others go on as in the reference.
-    let (score, turns, told) = play(&task, |asked| {
-        if asked == 0 { "It is sunny.".into() } else { replies[asked + 1].clone() }
-    });
+    let (score, turns, told) =
+        play(&task, |asked| if asked == 0 { "It is sunny.".into() } else { replies[asked + 1].clone() });
     assert_eq!(score, Score::Graded(0.75));
     assert_eq!(turns[0].fault.as_deref(), Some("action name"));
     let Outcome::NewTurn(history) = &told[0] else { panic!("{told:?}") };
@@ -192,7 +188,8 @@ fn a_wrong_turn_harms_no_later_one() {
 fn every_way_to_go_wrong_has_its_name() {
     let task = hand_made("");
     let replies = reference(&task);
-    let first = |reply: String| play(&task, |asked| if asked == 0 { reply.clone() } else { "text".into() }).1[0].clone();
+    let first =
+        |reply: String| play(&task, |asked| if asked == 0 { reply.clone() } else { "text".into() }).1[0].clone();
     assert_eq!(first(String::new()).fault.as_deref(), Some("empty reply"));
     assert_eq!(first("<tool_call>\n{\"name\": \"now\", \"argu".into()).fault.as_deref(), Some("unreadable calls"));
     assert_eq!(first(call("clock", json!({"city": "Oslo"}))).fault.as_deref(), Some("action name"));

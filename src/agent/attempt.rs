@@ -126,9 +126,8 @@ pub fn converse(
             }
         };
 
-        let action = reply
-            .as_ref()
-            .map_or(Action::OutOfContext, |completion| environment.action(&task.view, &completion.text));
+        let action =
+            reply.as_ref().map_or(Action::OutOfContext, |completion| environment.action(&task.view, &completion.text));
         let said = reply.iter().map(|completion| Message::new(Role::Assistant, completion.text.as_str()));
         match world.act(action)? {
             Outcome::Done { answer, ending } => {

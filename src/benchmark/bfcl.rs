@@ -175,7 +175,8 @@ fn read_category(
                 "irrelevance" => ExpectedReply::NoCall,
                 "live_relevance" => ExpectedReply::SomeCall(record.function[0]["name"].as_str().unwrap_or("").into()),
                 _ => {
-                    let answer = answers.get(&place).with_context(|| format!("{place}: no answer in possible_answer"))?;
+                    let answer =
+                        answers.get(&place).with_context(|| format!("{place}: no answer in possible_answer"))?;
                     ExpectedReply::Calls(answer.iter().map(|call| accepted(&place, call)).collect::<Result<_, _>>()?)
                 }
             };
@@ -331,23 +332,29 @@ mod tests {
             let lines = |line: &dyn Fn(usize) -> Value| {
                 (0..3).map(|index| line(index).to_string()).collect::<Vec<_>>().join("\n")
             };
-            let function = |index: usize| json!({
-                "name": format!("{category}.f{index}"), "description": "d",
-                "parameters": {"type": "dict", "required": ["x"], "properties": {
-                    "x": {"type": "float"}, "type": {"type": "tuple", "items": {"type": "any"}}
-                }},
-            });
-            let record = |index: usize| json!({
-                "id": format!("{category}_{index}"),
-                "question": [[{"role": "user", "content": format!("question {index} of {category}")}]],
-                "function": [function(index)],
-            });
+            let function = |index: usize| {
+                json!({
+                    "name": format!("{category}.f{index}"), "description": "d",
+                    "parameters": {"type": "dict", "required": ["x"], "properties": {
+                        "x": {"type": "float"}, "type": {"type": "tuple", "items": {"type": "any"}}
+                    }},
+                })
+            };
+            let record = |index: usize| {
+                json!({
+                    "id": format!("{category}_{index}"),
+                    "question": [[{"role": "user", "content": format!("question {index} of {category}")}]],
+                    "function": [function(index)],
+                })
+            };
             let name = format!("BFCL_v4_{category}.json");
             std::fs::write(folder.path().join(&name), lines(&record)).unwrap();
-            let answer = |index: usize| json!({
-                "id": format!("{category}_{index}"),
-                "ground_truth": [{format!("{category}.f{index}"): {"x": [1.5], "type": ["", ["a"]]}}],
-            });
+            let answer = |index: usize| {
+                json!({
+                    "id": format!("{category}_{index}"),
+                    "ground_truth": [{format!("{category}.f{index}"): {"x": [1.5], "type": ["", ["a"]]}}],
+                })
+            };
             std::fs::write(folder.path().join("possible_answer").join(&name), lines(&answer)).unwrap();
         }
         folder
@@ -363,7 +370,10 @@ mod tests {
         let pool = load(folder.path(), "categories = [\"simple_python\", \"irrelevance\"]").unwrap();
         assert_eq!(pool.tasks.len(), 6);
         let task = &pool.tasks[0];
-        assert_eq!((task.id().0.as_str(), task.view.family.as_deref()), ("bfcl/simple_python_0", Some("simple_python")));
+        assert_eq!(
+            (task.id().0.as_str(), task.view.family.as_deref()),
+            ("bfcl/simple_python_0", Some("simple_python"))
+        );
         assert_eq!(
             task.view.question,
             "Tools:\n{\"type\": \"function\", \"function\": {\"name\": \"simple_python.f0\", \"description\": \"d\", \

@@ -129,7 +129,8 @@ impl Registered for BigCodeBench {
 
 impl Benchmark for BigCodeBench {
     fn load(&self, selection: &Selection) -> anyhow::Result<Pool> {
-        let mut options: Options = selection.options.clone().try_into().context("options of benchmark `bigcodebench`")?;
+        let mut options: Options =
+            selection.options.clone().try_into().context("options of benchmark `bigcodebench`")?;
         let file = DataFile::read(selection.path.as_deref().context(WHERE)?)?;
         let environment = options.environment.as_deref().map(|folder| environment(folder, &file)).transpose()?;
         let mut digest = file.digest();
@@ -305,9 +306,8 @@ mod tests {
         write!(file, "{text}").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let options = format!("environment = \"{}\"", folder.path().display());
-        let load = || {
-            BigCodeBench.load(&Selection { path: Some(file.path().into()), options: options.parse().unwrap() })
-        };
+        let load =
+            || BigCodeBench.load(&Selection { path: Some(file.path().into()), options: options.parse().unwrap() });
         assert!(load().err().unwrap().to_string().contains("lifelong env python"));
         let environment = |data: String| PythonEnvironment {
             benchmark: "bigcodebench".into(),
@@ -317,7 +317,10 @@ mod tests {
             packages: BTreeMap::new(),
             departures: BTreeMap::new(),
             checked: 2,
-            ignored: BTreeMap::from([("bigcodebench/4".into(), "it fails".into()), ("bigcodebench/9".into(), "x".into())]),
+            ignored: BTreeMap::from([
+                ("bigcodebench/4".into(), "it fails".into()),
+                ("bigcodebench/9".into(), "x".into()),
+            ]),
         };
         let write = |environment: &PythonEnvironment| {
             std::fs::write(folder.path().join(ENVIRONMENT_FILE), serde_json::to_string(environment).unwrap()).unwrap();

@@ -30,7 +30,8 @@ impl ToolTask<'_> {
     /// # Errors
     /// A dialogue without turns.
     pub fn into_task(self) -> anyhow::Result<Task> {
-        let first = self.turns.first().with_context(|| format!("{}: expected at least one turn, found none", self.id))?;
+        let first =
+            self.turns.first().with_context(|| format!("{}: expected at least one turn, found none", self.id))?;
         let declared: Vec<String> = self.tools.iter().map(json::spaced).collect();
         let parts = [format!("Tools:\n{}", declared.join("\n")), self.setting, first.user.clone()];
         let question = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");

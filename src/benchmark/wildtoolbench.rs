@@ -116,7 +116,10 @@ impl Benchmark for WildToolBench {
             let lists = DataFile::read(path)?;
             digest = blake3::hash(format!("{digest} {}", lists.digest()).as_bytes()).to_hex().to_string();
             let lists = lists.records::<Vec<Value>>()?;
-            lines.into_iter().map(|line| turn_task(line, &lists, path, &system, options.rules)).collect::<Result<_, _>>()
+            lines
+                .into_iter()
+                .map(|line| turn_task(line, &lists, path, &system, options.rules))
+                .collect::<Result<_, _>>()
         } else {
             lines.into_iter().map(|line| session_task(line, &system, options.rules)).collect::<Result<_, _>>()
         };
@@ -223,7 +226,13 @@ fn turn_task(line: Value, lists: &[Vec<Value>], path: &Path, system: &str, rules
     let session = number(&turn.session_id).unwrap_or(&turn.session_id).to_string();
     let list = session.parse::<usize>().ok().and_then(|index| lists.get(index));
     let mut tools = list
-        .with_context(|| format!("{id}: expected its tools in line {session} (from 0) of {}, found {} lines", path.display(), lists.len()))?
+        .with_context(|| {
+            format!(
+                "{id}: expected its tools in line {session} (from 0) of {}, found {} lines",
+                path.display(),
+                lists.len()
+            )
+        })?
         .clone();
     tools.iter_mut().for_each(with_numbers);
     let names = turn.expected_action_names.into_iter().zip(&turn.expected_action_arguments);
@@ -240,8 +249,12 @@ fn turn_task(line: Value, lists: &[Vec<Value>], path: &Path, system: &str, rules
     let said: Vec<String> = said.map(|said| format!("{}: {}", said.role, said.content)).collect();
     let setting = if said.is_empty() { String::new() } else { format!("Conversation so far:\n{}", said.join("\n")) };
     let transition = Some(turn.turn_subtype).filter(|_| turn.turn_idx > 0);
-    let turn_of_one =
-        checked(&id, turn.turn_idx, &tools, ToolTurn { user: turn.user_message, kind: turn.task_type, transition, gold })?;
+    let turn_of_one = checked(
+        &id,
+        turn.turn_idx,
+        &tools,
+        ToolTurn { user: turn.user_message, kind: turn.task_type, transition, gold },
+    )?;
     ToolTask {
         id: format!("{NAME}/{session}/{}", turn.turn_idx),
         system,
@@ -262,9 +275,9 @@ fn ordered(actions: Vec<(String, Value)>, is_parallel: bool) -> Vec<ToolNode> {
     // Start of the group of independent actions that the current one may belong to.
     let mut group = 0;
     for (name, arguments) in actions {
-        let joins = nodes.last().is_some_and(|last| {
-            is_call(&name) && is_call(&last.name) && (is_parallel || last.name == name)
-        });
+        let joins = nodes
+            .last()
+            .is_some_and(|last| is_call(&name) && is_call(&last.name) && (is_parallel || last.name == name));
         if !joins {
             group = nodes.len();
         }

@@ -67,7 +67,9 @@ fn describe(format: &ReplyFormat) -> &'static str {
 fn read_answer(format: &ReplyFormat, reply: &str) -> Option<String> {
     let text = think::strip(reply)?;
     match format {
-        ReplyFormat::FreeText | ReplyFormat::ToolCalls { .. } => Some(text.trim().to_string()).filter(|text| !text.is_empty()),
+        ReplyFormat::FreeText | ReplyFormat::ToolCalls { .. } => {
+            Some(text.trim().to_string()).filter(|text| !text.is_empty())
+        }
         ReplyFormat::Line => answer::first_line(text),
         ReplyFormat::Number => answer::last_number(text).map(|value| value.to_string()),
         ReplyFormat::Choice(letters) => answer::choice(text, letters),

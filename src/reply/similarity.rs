@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn the_same_numbers_as_difflib() {
-        let golden: serde_json::Value = serde_json::from_str(include_str!("../../tests/golden/tools/values.json")).unwrap();
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/golden/tools/values.json")).unwrap();
         let texts = golden["texts"].as_array().unwrap();
         assert_eq!(texts.len(), 40);
         for row in texts {

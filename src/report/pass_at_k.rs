@@ -57,7 +57,12 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
     ];
     let mut table = Table::new("pass_at_k", "one row per model and k, from zero-shot attempts", columns);
     for row in rows(data) {
-        table.push(vec![Cell::text(row.model), Cell::whole(row.k), Cell::real(Some(row.value)), Cell::whole(row.tasks)]);
+        table.push(vec![
+            Cell::text(row.model),
+            Cell::whole(row.k),
+            Cell::real(Some(row.value)),
+            Cell::whole(row.tasks),
+        ]);
     }
     (!table.rows.is_empty()).then_some(table)
 }

@@ -8,9 +8,9 @@ use crate::record::plan::StepKind;
 use crate::record::{AttemptRecord, Ending, Usage};
 
 use super::data::ReportData;
-use super::{pass_at_k, tool_turns};
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
+use super::{pass_at_k, tool_turns};
 
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {

@@ -34,7 +34,11 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
     let columns = vec![
         Column::new("stage", Kind::Text, "stage of the run"),
         Column::new("condition", Kind::Text, "zero-shot, one-shot or sequence"),
-        Column::new("metric", Kind::Text, "turn accuracy, session accuracy, optimal path, progress, error or unwinnable"),
+        Column::new(
+            "metric",
+            Kind::Text,
+            "turn accuracy, session accuracy, optimal path, progress, error or unwinnable",
+        ),
         Column::new("group", Kind::Text, "kind, place or transition of the turns, or the kind of error"),
         Column::new("part", Kind::Whole, "right turns or sessions, or steps; for errors how often"),
         Column::new("of", Kind::Whole, "turns, sessions or actions"),

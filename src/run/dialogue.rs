@@ -54,15 +54,15 @@ fn play(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<()> {
     let started = Instant::now();
     let resolved = stage.resolved;
     let task = resolved.task(unit.target);
-    let built = matrix::prompt(resolved, unit, stage.session).with_context(|| format!("prompt of task {}", task.id()))?;
+    let built =
+        matrix::prompt(resolved, unit, stage.session).with_context(|| format!("prompt of task {}", task.id()))?;
     let agent = Agent {
         policy: policy::find("single")?,
         sampling: &resolved.config.sampling,
         max_memory_tokens: None,
         max_turns: environment::of(&task.view).most_replies(task)?,
     };
-    let (attempt, reused_tokens) =
-        converse(&agent, task, built, Vec::new(), unit.draws(resolved), stage.session)?;
+    let (attempt, reused_tokens) = converse(&agent, task, built, Vec::new(), unit.draws(resolved), stage.session)?;
     let usage = attempt.usage;
     let record = matrix::graded(task, unit.coord(stage.model), attempt, &resolved.grading);
     let coord = record.coord.clone();

@@ -15,7 +15,9 @@ use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
-use crate::record::plan::{IGNORED_FILE, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{
+    IGNORED_FILE, POOL_FILE, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan,
+};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 

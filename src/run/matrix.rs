@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use super::{dialogue, grade};
 use super::progress::Progress;
 use super::resolve::Resolved;
+use super::{dialogue, grade};
 use crate::agent::{attempt, prompt};
 use crate::config::Headroom;
 use crate::engine::generate::Prompter;

@@ -80,7 +80,16 @@ pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved>
     };
     let backbones = config.models.backbones.iter().map(fetch).collect::<anyhow::Result<Vec<_>>>()?;
     let embedder = config.models.embedder.as_ref().map(fetch).transpose()?;
-    Ok(Resolved { config, tasks, data_digest: pool.digest, ignored: pool.ignored, backbones, embedder, agents, grading })
+    Ok(Resolved {
+        config,
+        tasks,
+        data_digest: pool.digest,
+        ignored: pool.ignored,
+        backbones,
+        embedder,
+        agents,
+        grading,
+    })
 }
 
 fn resolve_agent(agent: &AgentConfig, config: &RunConfig) -> anyhow::Result<ResolvedAgent> {

@@ -207,12 +207,8 @@ fn step_once(
     };
     let step = coord.step as usize;
     let llm = chain.llm(world, "memory recall", step);
-    let work = Work {
-        task,
-        memory,
-        handles: &chain.handles(world, &llm, step),
-        seed: chain.seed(world, "sequence", step),
-    };
+    let work =
+        Work { task, memory, handles: &chain.handles(world, &llm, step), seed: chain.seed(world, "sequence", step) };
     let Made { attempt, reused_tokens, pending, cut_tokens } = attempt(&agent, &work, world.backbone)?;
     let memory_work = MemoryWork { learned, recalled: llm.into_calls(), pending, cut_tokens };
     let (score, detail) = grade::grade(task, &attempt, &world.resolved.grading);

@@ -70,7 +70,9 @@ impl Scorer for CallMatch {
 fn expected(turn: &ToolTurn) -> anyhow::Result<&ExpectedReply> {
     match &turn.gold {
         Gold::Reply(expected) => Ok(expected),
-        Gold::Actions(_) => anyhow::bail!("scorer `call_match` judges one expected reply a turn, found a graph of actions"),
+        Gold::Actions(_) => {
+            anyhow::bail!("scorer `call_match` judges one expected reply a turn, found a graph of actions")
+        }
     }
 }
 
@@ -86,7 +88,12 @@ fn verdict(turn: &ToolTurn, fault: Option<String>, trace: Option<&TurnTrace>) ->
     }
 }
 
-fn turn_fault(tools: &[Value], rules: ToolRules, expected: &ExpectedReply, trace: Option<&TurnTrace>) -> Option<String> {
+fn turn_fault(
+    tools: &[Value],
+    rules: ToolRules,
+    expected: &ExpectedReply,
+    trace: Option<&TurnTrace>,
+) -> Option<String> {
     let Some(trace) = trace else { return Some("not attempted".into()) };
     if let Some(fault) = trace.end.fault() {
         return Some(fault.into());
@@ -111,7 +118,9 @@ fn calls_fault(tools: &[Value], rules: ToolRules, accepted: &[AcceptedCall], cal
         return fault(0, 0).map(String::from);
     }
     let is_matched = match rules {
-        ToolRules::Strict => first_unmatched(calls.len(), accepted.len(), &|call, gold| fault(call, gold).is_none()).is_none(),
+        ToolRules::Strict => {
+            first_unmatched(calls.len(), accepted.len(), &|call, gold| fault(call, gold).is_none()).is_none()
+        }
         ToolRules::Official => {
             let mut left: Vec<usize> = (0..calls.len()).collect();
             (0..accepted.len()).all(|gold| {
@@ -251,7 +260,8 @@ fn dict_is_accepted(fields: &Map<String, Value>, accepted: &[Value]) -> bool {
     accepted.iter().filter_map(Value::as_object).any(|accepted| {
         let fits = |(name, value): (&String, &Value)| {
             let values = accepted.get(name).and_then(Value::as_array);
-            values.is_some_and(|values| values.iter().any(|accepted| equal(&plain_value(accepted), &plain_value(value))))
+            values
+                .is_some_and(|values| values.iter().any(|accepted| equal(&plain_value(accepted), &plain_value(value))))
         };
         let left_out = accepted.iter().filter(|(name, _)| !fields.contains_key(*name));
         fields.iter().all(fits) && left_out.into_iter().all(|(_, values)| may_be_left_out(values))

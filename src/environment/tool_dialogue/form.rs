@@ -26,7 +26,8 @@ pub fn read(reply: &str, tools: &[Value]) -> Said {
     let dialect = tool_call::find("hermes").expect("Hermes's form is registered");
     let read = dialect.read(reply, &Reading { tools: &tools, ..Reading::default() });
     if read.has_faults() {
-        let finding = read.findings.first().map(|finding| format!("expected {}, found {}", finding.expected, finding.found));
+        let finding =
+            read.findings.first().map(|finding| format!("expected {}, found {}", finding.expected, finding.found));
         return Said::Unreadable(finding.unwrap_or_default());
     }
     if read.calls.is_empty() {

@@ -44,7 +44,8 @@ impl Registered for ToolUse {
 impl Environment for ToolUse {
     fn open(&self, task: &Task) -> anyhow::Result<Box<dyn World>> {
         let dialogue = read(task)?;
-        let replay = Replay { survivors: start(&dialogue, 0)?, dialogue, steps: Vec::new(), trace: ToolTrace::default() };
+        let replay =
+            Replay { survivors: start(&dialogue, 0)?, dialogue, steps: Vec::new(), trace: ToolTrace::default() };
         Ok(Box::new(replay))
     }
 
@@ -146,7 +147,8 @@ fn expected_text(expected: &ExpectedReply) -> String {
             let calls: Vec<(&str, serde_json::Value)> = calls
                 .iter()
                 .map(|call| {
-                    let given = call.arguments.iter().filter_map(|(name, values)| Some((name.clone(), shown(&first(values)?))));
+                    let given =
+                        call.arguments.iter().filter_map(|(name, values)| Some((name.clone(), shown(&first(values)?))));
                     (call.name.as_str(), serde_json::Value::Object(given.collect()))
                 })
                 .collect();
@@ -162,7 +164,9 @@ fn shown(value: &serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {
         Value::Object(fields) => {
-            let first = |values: &Value| values.as_array().and_then(|values| values.iter().find(|v| v.as_str() != Some("")).map(shown));
+            let first = |values: &Value| {
+                values.as_array().and_then(|values| values.iter().find(|v| v.as_str() != Some("")).map(shown))
+            };
             Value::Object(fields.iter().filter_map(|(name, values)| Some((name.clone(), first(values)?))).collect())
         }
         Value::Array(items) => Value::Array(items.iter().map(shown).collect()),

@@ -122,7 +122,8 @@ impl<'a> Graph<'a> {
             }
             if let [only] = step.as_slice() {
                 let run = runs.iter().find(|run| run.first() == Some(only));
-                options.push(run.map_or_else(|| vec![step.clone()], |run| run.iter().map(|node| vec![*node]).collect()));
+                options
+                    .push(run.map_or_else(|| vec![step.clone()], |run| run.iter().map(|node| vec![*node]).collect()));
                 continue;
             }
             let mut fronts = (1..=step.len()).map(|length| &step[..length]);
@@ -180,7 +181,8 @@ impl<'a> Graph<'a> {
     /// As released, a text prunes no path: those that had something else here go on too.
     pub fn say(&self, survivors: &mut Survivors) -> Option<usize> {
         let candidates = self.candidates(survivors);
-        let mut spoken = candidates.iter().filter_map(|(step, _)| step.iter().find(|node| self.nodes[**node].is_pseudo()));
+        let mut spoken =
+            candidates.iter().filter_map(|(step, _)| step.iter().find(|node| self.nodes[**node].is_pseudo()));
         let said = *spoken.next()?;
         survivors.paths = distinct(candidates.into_iter().map(|(_, path)| path));
         Some(said)
@@ -206,7 +208,9 @@ fn distinct(paths: impl Iterator<Item = Path>) -> Vec<Path> {
 /// Non-empty subsets by size, each in index order, sizes in the order of their first elements.
 fn subsets(items: &[usize]) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = (1..1usize << items.len())
-        .map(|bits| items.iter().enumerate().filter(|(index, _)| bits & 1 << index != 0).map(|(_, item)| *item).collect())
+        .map(|bits| {
+            items.iter().enumerate().filter(|(index, _)| bits & 1 << index != 0).map(|(_, item)| *item).collect()
+        })
         .collect();
     all.sort_by(|one: &Vec<usize>, other| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
     all

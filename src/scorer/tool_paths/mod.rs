@@ -104,7 +104,13 @@ impl Tools {
     }
 }
 
-fn judge(tools: &Tools, rules: ToolRules, turn: &ToolTurn, nodes: &[ToolNode], trace: Option<&TurnTrace>) -> TurnVerdict {
+fn judge(
+    tools: &Tools,
+    rules: ToolRules,
+    turn: &ToolTurn,
+    nodes: &[ToolNode],
+    trace: Option<&TurnTrace>,
+) -> TurnVerdict {
     let steps = trace.map_or(&[][..], |trace| &trace.steps);
     let actions = trace.map_or(Some("not attempted"), |trace| trace.end.fault());
     // Arguments are judged step by step while the actions are right: what comes after a fault does not count.
@@ -215,7 +221,9 @@ fn strict_fault(mut predicted: Value, mut gold: Value, mut parameters: Value) ->
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(name, value)| schemas.get(*name).is_some_and(|schema| schema::parameter_fault(value, schema).is_some()))
+        .filter(|(name, value)| {
+            schemas.get(*name).is_some_and(|schema| schema::parameter_fault(value, schema).is_some())
+        })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     for (name, value) in broken {
@@ -223,7 +231,8 @@ fn strict_fault(mut predicted: Value, mut gold: Value, mut parameters: Value) ->
             return Some("match: keys");
         };
         let is_gold = compare::fault(&said, &value).is_none();
-        let is_gold_as_declared = as_declared(&value, &schemas[&name]).is_some_and(|value| compare::fault(&said, &value).is_none());
+        let is_gold_as_declared =
+            as_declared(&value, &schemas[&name]).is_some_and(|value| compare::fault(&said, &value).is_none());
         if !is_gold && !is_gold_as_declared {
             return Some("match: value");
         }
@@ -239,11 +248,15 @@ fn strict_fault(mut predicted: Value, mut gold: Value, mut parameters: Value) ->
 fn as_declared(value: &Value, schema: &Value) -> Option<Value> {
     match (value, schema.get("type")?.as_str()?) {
         (Value::String(text), "integer") => text.trim().parse::<i64>().ok().map(Value::from),
-        (Value::String(text), "number") => serde_json::from_str::<serde_json::Number>(text.trim()).ok().map(Value::from),
+        (Value::String(text), "number") => {
+            serde_json::from_str::<serde_json::Number>(text.trim()).ok().map(Value::from)
+        }
         (Value::String(text), "boolean") => text.trim().to_lowercase().parse::<bool>().ok().map(Value::from),
         (Value::String(text), "array" | "object") => serde_json::from_str(text).ok(),
         (Value::Number(number), "string") => Some(number.to_string().into()),
-        (Value::Number(number), "integer") => number.as_f64().filter(|n| n.fract() == 0.0).map(|n| Value::from(n as i64)),
+        (Value::Number(number), "integer") => {
+            number.as_f64().filter(|n| n.fract() == 0.0).map(|n| Value::from(n as i64))
+        }
         (Value::Bool(value), "string") => Some(value.to_string().into()),
         (single, "array") => Some(Value::Array(vec![single.clone()])),
         _ => None,

@@ -30,9 +30,8 @@ fn is_han(character: char) -> bool {
 
 /// A sentence of spaces alone is one empty word, as in the package.
 fn sentences(text: &str, has_han: bool) -> Vec<Vec<String>> {
-    let apart = |text: &str| {
-        text.chars().flat_map(|c| if is_han(c) { vec![' ', c, ' '] } else { vec![c] }).collect::<String>()
-    };
+    let apart =
+        |text: &str| text.chars().flat_map(|c| if is_han(c) { vec![' ', c, ' '] } else { vec![c] }).collect::<String>();
     let text = if has_han { apart(text) } else { text.to_string() };
     let words = |sentence: &str| {
         let words: Vec<String> = sentence.split_whitespace().map(String::from).collect();

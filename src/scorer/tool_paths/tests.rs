@@ -19,7 +19,8 @@ fn task(rules: ToolRules, is_broken: bool) -> Task {
         node("g", g, &[0, 1]),
         node(ANSWER, json!({}), &[2]),
     ];
-    let turn = ToolTurn { user: "u".into(), kind: "Mixed Multi-Tool".into(), transition: None, gold: Gold::Actions(nodes) };
+    let turn =
+        ToolTurn { user: "u".into(), kind: "Mixed Multi-Tool".into(), transition: None, gold: Gold::Actions(nodes) };
     let tool = |name: &str, properties: Value, required: Value| {
         json!({"type": "function", "function": {"name": name, "parameters": {
             "type": "object", "properties": properties, "required": required
@@ -46,7 +47,8 @@ fn task(rules: ToolRules, is_broken: bool) -> Task {
 }
 
 fn step(gold: &[usize], calls: &[(&str, &str)]) -> StepTrace {
-    let calls = calls.iter().map(|(name, arguments)| ToolCall { name: name.to_string(), arguments: arguments.to_string() });
+    let calls =
+        calls.iter().map(|(name, arguments)| ToolCall { name: name.to_string(), arguments: arguments.to_string() });
     StepTrace { calls: calls.collect(), gold: gold.to_vec() }
 }
 

@@ -67,9 +67,13 @@ def judge(job):
 
 
 def judged(jobs):
-    # Each check is a process of its own; threads only wait for them.
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        return "".join(pool.map(judge, jobs))
+    # Processes, as in the package: its checks fork, and threads would deadlock them.
+    with concurrent.futures.ProcessPoolExecutor(4) as pool:
+        letters = ""
+        for letter in pool.map(judge, jobs):
+            letters += letter
+            print(len(letters), "of", len(jobs), file=sys.stderr)
+        return letters
 
 
 def main():
