@@ -1,6 +1,9 @@
 //! WildToolBench (2025): 256 sessions of four user turns with tools, where users ask several things at once, leave out what
 //! is needed, or just talk. PATH-Bench's second pool: a session is one task, its score the share of its turns right.
 //!
+//! Tools and date stand in the session's first message and not, as in the released harness, in a field of their own and the
+//! system message: every session then begins with the same instructions, and a demonstration brings its own tools along.
+//!
 //! Reads the published `wild_tool_bench.jsonl` unchanged. It also reads single turns as a course report quotes them
 //! (`session_id`, `turn_idx`, `expected_action_names`, …), which carry neither the graph nor results nor tools: tools come
 //! from `tools`, a file of one list a line; neighbouring calls of one tool are taken to be independent of each other, as

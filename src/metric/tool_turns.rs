@@ -43,8 +43,10 @@ pub struct ToolTurns {
     pub progress: BTreeMap<String, Portion>,
     /// How often each kind of error occurred.
     pub faults: BTreeMap<String, u64>,
-    /// Turns that no reply could win under the rules in force.
+    /// Turns that no reply could win under the published rules.
     pub unwinnable: u64,
+    /// Turns that are right under one reading of the rules and wrong under the other.
+    pub differing: u64,
 }
 
 /// The metrics of these dialogues.
@@ -91,6 +93,7 @@ fn count(found: &mut ToolTurns, place: u32, turn: &TurnVerdict) {
         *found.faults.entry(fault.clone()).or_default() += 1;
     }
     found.unwinnable += u64::from(!turn.is_winnable);
+    found.differing += u64::from(turn.differs);
 }
 
 #[cfg(test)]
@@ -106,6 +109,7 @@ mod tests {
             steps,
             nodes,
             is_winnable: fault != Some("schema: nested type"),
+            differs: fault == Some("schema: nested type"),
         }
     }
 
@@ -144,7 +148,7 @@ mod tests {
         assert_eq!((found.optimal["Total"], found.optimal["Mixed Multi-Tool"]), (portion(1, 3), portion(0, 2)));
         assert_eq!(found.progress["Total"], portion(9, 11));
         assert_eq!(found.faults, BTreeMap::from([("action name".into(), 1), ("schema: nested type".into(), 1)]));
-        assert_eq!(found.unwinnable, 1);
+        assert_eq!((found.unwinnable, found.differing), (1, 1));
         assert_eq!(Portion::default().share(), None);
     }
 }

@@ -198,8 +198,21 @@ pub struct TurnVerdict {
     /// Steps that count as progress under the rules in force, out of `nodes` actions.
     pub steps: u32,
     pub nodes: u32,
-    /// Whether any reply could be right under the rules in force.
+    /// Whether any reply could be right under the published rules.
     pub is_winnable: bool,
+    /// Whether the turn is right under one reading of the rules and wrong under the other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub differs: bool,
+}
+
+impl ToolRules {
+    /// The other reading.
+    pub fn other(self) -> ToolRules {
+        match self {
+            ToolRules::Official => ToolRules::Strict,
+            ToolRules::Strict => ToolRules::Official,
+        }
+    }
 }
 
 impl TurnVerdict {
@@ -269,6 +282,7 @@ mod tests {
             steps: 1,
             nodes: 1,
             is_winnable: true,
+            differs: false,
         };
         let verdict = ToolVerdict { turns: vec![turn(None), turn(Some("action name")), turn(None), turn(None)] };
         let line = verdict.to_string();

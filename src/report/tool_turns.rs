@@ -37,7 +37,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
         Column::new(
             "metric",
             Kind::Text,
-            "turn accuracy, session accuracy, optimal path, progress, error or unwinnable",
+            "turn accuracy, session accuracy, optimal path, progress, error, unwinnable or other rules differ",
         ),
         Column::new("group", Kind::Text, "kind, place or transition of the turns, or the kind of error"),
         Column::new("part", Kind::Whole, "right turns or sessions, or steps; for errors how often"),
@@ -67,6 +67,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
         let of = found.turns.of;
         found.faults.iter().for_each(|(fault, part)| row("error", fault, Portion { part: *part, of }));
         row("unwinnable", "all", Portion { part: found.unwinnable, of });
+        row("other rules differ", "all", Portion { part: found.differing, of });
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -82,6 +83,7 @@ pub(super) fn view(data: &ReportData) -> View {
         "optimal path",
         "progress",
         "unwinnable turns",
+        "other rules differ",
         "most frequent error",
     ];
     let mut view = View::new("Tool dialogues", 2, &headers);
@@ -98,6 +100,7 @@ pub(super) fn view(data: &ReportData) -> View {
             total(&found.optimal),
             total(&found.progress),
             found.unwinnable.to_string(),
+            found.differing.to_string(),
             worst.map_or_else(|| "–".to_string(), |(fault, count)| format!("{fault} ({count})")),
         ]);
     }

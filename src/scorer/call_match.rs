@@ -59,8 +59,11 @@ impl Scorer for CallMatch {
         };
         let trace = trace(attempt)?;
         let judged = dialogue.turns.iter().enumerate().map(|(index, turn)| {
-            let fault = turn_fault(tools, dialogue.rules, expected(turn)?, trace.turns.get(index));
-            Ok(verdict(turn, fault, trace.turns.get(index)))
+            let expected = expected(turn)?;
+            let of = |rules| turn_fault(tools, rules, expected, trace.turns.get(index));
+            let fault = of(dialogue.rules);
+            let differs = fault.is_none() != of(dialogue.rules.other()).is_none();
+            Ok(verdict(turn, fault, differs, trace.turns.get(index)))
         });
         let verdict = ToolVerdict { turns: judged.collect::<anyhow::Result<_>>()? };
         Ok((Score::Graded(verdict.score()), verdict.to_string()))
@@ -76,7 +79,7 @@ fn expected(turn: &ToolTurn) -> anyhow::Result<&ExpectedReply> {
     }
 }
 
-fn verdict(turn: &ToolTurn, fault: Option<String>, trace: Option<&TurnTrace>) -> TurnVerdict {
+fn verdict(turn: &ToolTurn, fault: Option<String>, differs: bool, trace: Option<&TurnTrace>) -> TurnVerdict {
     TurnVerdict {
         kind: turn.kind.clone(),
         transition: turn.transition.clone(),
@@ -85,6 +88,7 @@ fn verdict(turn: &ToolTurn, fault: Option<String>, trace: Option<&TurnTrace>) ->
         steps: trace.map_or(0, |trace| trace.steps.len() as u32),
         nodes: 1,
         is_winnable: true,
+        differs,
     }
 }
 

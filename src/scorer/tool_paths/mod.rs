@@ -113,23 +113,16 @@ fn judge(
 ) -> TurnVerdict {
     let steps = trace.map_or(&[][..], |trace| &trace.steps);
     let actions = trace.map_or(Some("not attempted"), |trace| trace.end.fault());
-    // Arguments are judged step by step while the actions are right: what comes after a fault does not count.
-    let mut fault = None;
-    let mut right_steps = 0;
-    for step in steps.iter().take_while(|step| !step.gold.is_empty()) {
-        fault = step_fault(tools, rules, nodes, step);
-        if fault.is_some() {
-            break;
-        }
-        right_steps += 1;
-    }
-    let logged = match (rules, fault) {
+    let (arguments, right_steps) = arguments_fault(tools, rules, nodes, steps);
+    let (otherwise, _) = arguments_fault(tools, rules.other(), nodes, steps);
+    let logged = match (rules, arguments) {
         (ToolRules::Strict, _) => right_steps,
         // As released: the step that failed counts, the one after a wrong argument does not, those after that do.
         (ToolRules::Official, Some(_)) if right_steps + 1 < steps.len() => steps.len() - 1,
         (ToolRules::Official, _) => steps.len(),
     };
-    let fault = fault.or(actions);
+    let fault = arguments.or(actions);
+    let mut calls = nodes.iter().filter(|node| !node.is_pseudo());
     TurnVerdict {
         kind: turn.kind.clone(),
         transition: turn.transition.clone(),
@@ -137,14 +130,33 @@ fn judge(
         is_optimal: fault.is_none() && steps.len() == shortest_path(nodes),
         steps: logged as u32,
         nodes: nodes.len() as u32,
-        is_winnable: nodes.iter().filter(|node| !node.is_pseudo()).all(|node| gold_passes(tools, rules, node)),
+        is_winnable: calls.all(|node| gold_passes(tools, node)),
+        differs: fault.is_none() != otherwise.or(actions).is_none(),
     }
 }
 
-/// Whether the reference's own call would be judged right.
-fn gold_passes(tools: &Tools, rules: ToolRules, node: &ToolNode) -> bool {
+/// The first step with a fault in its arguments, and how many right ones stand before it. Steps are judged while the
+/// actions are right.
+fn arguments_fault(
+    tools: &Tools,
+    rules: ToolRules,
+    nodes: &[ToolNode],
+    steps: &[StepTrace],
+) -> (Option<&'static str>, usize) {
+    let mut right = 0;
+    for step in steps.iter().take_while(|step| !step.gold.is_empty()) {
+        match step_fault(tools, rules, nodes, step) {
+            Some(fault) => return (Some(fault), right),
+            None => right += 1,
+        }
+    }
+    (None, right)
+}
+
+/// Whether the reference's own call would be judged right by the released checker.
+fn gold_passes(tools: &Tools, node: &ToolNode) -> bool {
     let call = ToolCall { name: node.name.clone(), arguments: json::spaced(&node.arguments) };
-    call_fault(tools, rules, &call, node).is_none()
+    call_fault(tools, ToolRules::Official, &call, node).is_none()
 }
 
 fn step_fault(tools: &Tools, rules: ToolRules, nodes: &[ToolNode], step: &StepTrace) -> Option<&'static str> {

@@ -147,7 +147,8 @@ fn calls_are_paired_by_their_text_officially_and_by_fit_strictly() {
     steps[0] = step(&[0, 1], &[("f", r#"{"b": 1, "a": "one"}"#), ("f", r#"{"a": "two", "b": 2}"#)]);
     let official = judged(&task(ToolRules::Official, false), steps.clone(), TurnEnd::Answered);
     assert_eq!(official.fault.as_deref(), Some("match: text similarity"));
-    assert_eq!(judged(&task(ToolRules::Strict, false), steps, TurnEnd::Answered).fault, None);
+    let strict = judged(&task(ToolRules::Strict, false), steps, TurnEnd::Answered);
+    assert_eq!((strict.fault, official.differs, strict.differs), (None, true, true));
 }
 
 #[test]
@@ -166,7 +167,8 @@ fn a_reference_that_breaks_its_declaration_is_unwinnable_officially_and_accepted
         let verdict = judged(&task(ToolRules::Official, true), with(arguments), TurnEnd::Answered);
         assert_eq!((verdict.fault.as_deref(), verdict.is_winnable), (official, false), "{arguments}");
         let verdict = judged(&task(ToolRules::Strict, true), with(arguments), TurnEnd::Answered);
-        assert_eq!((verdict.fault.as_deref(), verdict.is_winnable), (strict, true), "{arguments}");
+        assert_eq!((verdict.fault.as_deref(), verdict.is_winnable), (strict, false), "{arguments}");
+        assert_eq!(verdict.differs, strict.is_none(), "{arguments}");
     }
 }
 
