@@ -224,7 +224,9 @@ fn files_that_are_not_as_they_must_be_are_refused_with_their_place() {
     let text = message(&|session| session["english_answer_list"][2][0]["user_input"] = Value::Null);
     assert!(text.contains("turn 3") && text.contains("user_input"), "{text}");
     let text = message(&|session| session["english_answer_list"][1][2]["dependency_list"] = json!([9]));
-    assert!(text.contains("turn 2, action 2"), "{text}");
+    assert!(text.contains("turn 2: action 2 waits for action 9"), "{text}");
+    let text = message(&|session| session["english_answer_list"][1][0]["dependency_list"] = json!([2]));
+    assert!(text.contains("turn 2: actions wait for each other in a circle"), "{text}");
     let text = message(&|session| session["english_tasks"] = json!(["one"]));
     assert!(text.contains("english_answer_list"), "{text}");
     let text = message(&|session| session["english_tools"] = json!("none"));

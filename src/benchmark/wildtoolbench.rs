@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::data_file::{self, DataFile};
 use super::tool_task::{TOOL_PROMPT, ToolTask, with_numbers};
 use super::{Benchmark, Pool, Selection};
 use crate::record::Task;
-use crate::record::tool::{ANSWER, ASK_USER, Gold, ToolNode, ToolRules, ToolTurn};
+use crate::record::tool::{ANSWER, ASK_USER, Gold, ToolNode, ToolRules, ToolTurn, graph_fault};
 use crate::registry::Registered;
 
 const NAME: &str = "wildtoolbench";
@@ -33,9 +33,8 @@ const KINDS: [&str; 6] =
 pub struct WildToolBench;
 
 /// The benchmark's table in a config.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Default)]
 struct Options {
     rules: ToolRules,
     /// Tool lists, one a line, for single turns: line `n` belongs to `wild_tool_bench_n`.
@@ -209,12 +208,9 @@ fn checked(id: &str, index: usize, tools: &[Value], turn: ToolTurn) -> anyhow::R
             node.name != ASK_USER || node.user_input.is_some(),
             "{place}, action {position}: a question to the user without `user_input`"
         );
-        ensure!(
-            node.waits_for.iter().all(|waited| *waited < nodes.len()),
-            "{place}, action {position}: `dependency_list` names action {:?} of {}",
-            node.waits_for,
-            nodes.len()
-        );
+    }
+    if let Some(fault) = graph_fault(nodes) {
+        bail!("{place}: {fault}");
     }
     ensure!(
         nodes.iter().any(|node| node.name == ANSWER),

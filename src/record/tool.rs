@@ -79,7 +79,7 @@ impl ToolNode {
 /// Steps of the shortest legal order: the longest chain of actions that wait for each other. (All that is ready may
 /// always be done in one step.)
 ///
-/// Edges must point to earlier nodes or at least form no cycle; a node on a cycle counts as waiting for nothing.
+/// For graphs without a [`graph_fault`].
 pub fn shortest_path(nodes: &[ToolNode]) -> usize {
     let mut depth = vec![0usize; nodes.len()];
     // As many rounds as there are nodes settle every chain.
@@ -90,6 +90,36 @@ pub fn shortest_path(nodes: &[ToolNode]) -> usize {
         }
     }
     depth.into_iter().max().unwrap_or(0)
+}
+
+/// Most actions of one turn, and most of them that may be ready at once: steps are found among all subsets of these.
+pub const MAX_NODES: usize = 64;
+pub const MAX_READY: usize = 18;
+
+/// Why a turn's graph cannot be played, or `None`.
+pub fn graph_fault(nodes: &[ToolNode]) -> Option<String> {
+    let count = nodes.len();
+    if !(1..=MAX_NODES).contains(&count) {
+        return Some(format!("expected 1 to {MAX_NODES} actions in a turn, found {count}"));
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        if let Some(stranger) = node.waits_for.iter().find(|waited| **waited >= count) {
+            return Some(format!("action {index} waits for action {stranger}, and the turn has {count}"));
+        }
+    }
+    let mut done = vec![false; count];
+    while done.contains(&false) {
+        let is_ready = |node: &usize| !done[*node] && nodes[*node].waits_for.iter().all(|waited| done[*waited]);
+        let ready: Vec<usize> = (0..count).filter(is_ready).collect();
+        if ready.is_empty() {
+            return Some("actions wait for each other in a circle".into());
+        }
+        ready.into_iter().for_each(|node| done[node] = true);
+    }
+    // Of a chain one action at most is ready.
+    let most_ready = count + 1 - shortest_path(nodes);
+    (most_ready > MAX_READY)
+        .then(|| format!("{most_ready} actions of a turn could be taken at once; expected at most {MAX_READY}"))
 }
 
 /// The reply that a single-step turn asks for.

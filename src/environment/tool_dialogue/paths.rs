@@ -7,13 +7,9 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use anyhow::ensure;
+use anyhow::bail;
 
-use crate::record::tool::ToolNode;
-
-/// Most actions of one turn, and most that may be ready at once: steps are found among all subsets of these.
-pub const MAX_NODES: usize = 64;
-pub const MAX_READY: usize = 18;
+use crate::record::tool::{ToolNode, graph_fault};
 
 /// A turn's graph.
 pub struct Graph<'a> {
@@ -34,33 +30,12 @@ pub struct Survivors {
 
 impl<'a> Graph<'a> {
     /// # Errors
-    /// More actions than [`MAX_NODES`], edges to actions that do not exist, cycles, more than [`MAX_READY`] ready at once.
+    /// What [`graph_fault`] says.
     pub fn new(nodes: &'a [ToolNode]) -> anyhow::Result<Graph<'a>> {
-        ensure!(
-            (1..=MAX_NODES).contains(&nodes.len()),
-            "expected 1 to {MAX_NODES} actions in a turn, found {}",
-            nodes.len()
-        );
-        let count = nodes.len();
-        for (index, node) in nodes.iter().enumerate() {
-            if let Some(stranger) = node.waits_for.iter().find(|waited| **waited >= count) {
-                anyhow::bail!("action {index} waits for action {stranger}, and the turn has {count}");
-            }
+        match graph_fault(nodes) {
+            Some(fault) => bail!(fault),
+            None => Ok(Graph { nodes }),
         }
-        let graph = Graph { nodes };
-        let mut done = 0;
-        while done != graph.all() {
-            let ready = graph.ready(done);
-            ensure!(!ready.is_empty(), "actions wait for each other in a circle");
-            ready.iter().for_each(|node| done |= 1 << node);
-        }
-        // Of a chain one action at most is ready.
-        let most_ready = count + 1 - graph.steps_left(0);
-        ensure!(
-            most_ready <= MAX_READY,
-            "{most_ready} actions of a turn could be taken at once; expected at most {MAX_READY}"
-        );
-        Ok(graph)
     }
 
     fn all(&self) -> u64 {
