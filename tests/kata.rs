@@ -10,7 +10,7 @@ fn grade(task: &Task, reply: &str) -> f64 {
     let environment = registry::find("environment", ENVIRONMENTS, "reply").unwrap();
     let answer = match environment.action(&task.view, reply) {
         Action::Answer(text) => Some(text),
-        Action::Invalid { .. } => None,
+        _ => None,
     };
     let attempt = Attempt {
         turns: Vec::new(),

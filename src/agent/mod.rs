@@ -3,7 +3,7 @@
 pub mod attempt;
 pub mod prompt;
 
-pub use attempt::{Agent, Made, Work, attempt};
+pub use attempt::{Agent, Made, Work, attempt, converse};
 
 #[cfg(test)]
 mod tests;

@@ -44,6 +44,11 @@ pub fn reply_tokens(reply: &str, backbone: &dyn Prompter) -> Vec<u32> {
     }
 }
 
+/// The prompt of a task behind earlier messages, the last of them an assistant's.
+pub fn behind(task: &TaskView, earlier: &[Message], backbone: &dyn Prompter) -> anyhow::Result<Prompt> {
+    build(task, earlier, backbone)
+}
+
 /// A prompt with what of a recalled context is in it.
 pub struct Recalled {
     pub prompt: Prompt,

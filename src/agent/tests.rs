@@ -9,7 +9,9 @@ use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatMessage;
 use crate::memory::{self, Block, Content, Context, Handles, Memory, Placement, Recall};
 use crate::policy;
-use crate::record::{Ending, Experience, Feedback, Message, ReplyFormat, Role, TaskId, TaskView};
+use crate::record::{
+    Ending, Experience, Feedback, Message, Reference, ReplyFormat, Role, Task, TaskId, TaskView, tool,
+};
 use crate::seed::Seed;
 
 /// Renders a chat as `role|content` lines, one token a byte, and replies with what a function says.
@@ -106,7 +108,9 @@ fn agent<'a>(policy: &str, sampling: &'a Sampling, max_memory_tokens: Option<usi
 
 fn make(agent: &Agent<'_>, memory: &dyn Memory, backbone: &dyn Generate) -> super::Made {
     let handles = Handles::none();
-    attempt(agent, &Work { task: &task("Q?"), memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
+    let reference = Reference { solution: String::new(), scorer: "exact".into(), options: serde_json::Value::Null };
+    let task = Task { view: task("Q?"), reference };
+    attempt(agent, &Work { task: &task, memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
 }
 
 #[test]
@@ -257,4 +261,121 @@ fn the_last_text_over_the_budget_is_cut_and_the_cut_is_counted() {
     let made = make(&agent("single", &sampling, Some(7)), &memory, &backbone);
     assert_eq!(backbone.prompts()[1], "system|Answer.\nuser|Q?");
     assert_eq!((made.attempt.dropped_memories, made.cut_tokens), (2, 0));
+}
+
+/// Two turns: a call of `now` and its answer, then talk.
+fn dialogue() -> Task {
+    let node = |name: &str, observation: &str, waits_for: &[usize]| tool::ToolNode {
+        name: name.into(),
+        arguments: serde_json::json!({}),
+        observation: observation.into(),
+        user_input: None,
+        waits_for: waits_for.to_vec(),
+    };
+    let turn = |user: &str, nodes: Vec<tool::ToolNode>| tool::ToolTurn {
+        user: user.into(),
+        kind: "Chat".into(),
+        transition: None,
+        gold: tool::Gold::Actions(nodes),
+    };
+    let turns = vec![
+        turn("Q?", vec![node("now", "noon", &[]), node(tool::ANSWER, "It is noon.", &[0])]),
+        turn("Thanks.", vec![node(tool::ANSWER, "Welcome.", &[])]),
+    ];
+    let options = serde_json::to_value(tool::ToolDialogue { rules: tool::ToolRules::Official, turns }).unwrap();
+    let tools = vec![serde_json::json!({"type": "function", "function": {"name": "now", "parameters": {}}})];
+    let view = TaskView { reply_format: ReplyFormat::ToolCalls { tools }, ..task("Q?") };
+    Task { view, reference: Reference { solution: String::new(), scorer: "tool_paths".into(), options } }
+}
+
+const CALL: &str = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+
+fn converse(agent: &Agent<'_>, memory: &dyn Memory, backbone: &dyn Generate) -> super::Made {
+    let handles = Handles::none();
+    let task = dialogue();
+    let agent = Agent { max_turns: 40, ..*agent };
+    attempt(&agent, &Work { task: &task, memory, handles: &handles, seed: Seed(5) }, backbone).unwrap()
+}
+
+fn trace(made: &super::Made) -> tool::ToolTrace {
+    serde_json::from_str(made.attempt.answer.as_deref().unwrap()).unwrap()
+}
+
+#[test]
+fn a_dialogue_is_one_attempt_whose_turns_stand_behind_the_reference_history() {
+    let sampling = Sampling::default();
+    // Asks the tool at once, then talks; what it says is not what the reference says.
+    let backbone = Scripted::new(|prompt| match prompt.ends_with("Q?") {
+        true => CALL.into(),
+        false => "As you see.".to_string(),
+    });
+    let memory = remembering("replay", "placement = \"earlier_turns\"", &[("A?", "a")]);
+    let made = converse(&agent("single", &sampling, None), memory.as_ref(), &backbone);
+    let prompts = backbone.prompts();
+    let opening = "system|Answer.\nuser|A?\nassistant|a\nuser|Q?";
+    assert_eq!(prompts.len(), 3);
+    assert_eq!(prompts[0], opening);
+    let live = format!("{opening}\nassistant|{CALL}\nuser|<tool_response>\nnoon\n</tool_response>");
+    assert_eq!(prompts[1], live);
+    let history = format!("{opening}\nassistant|{CALL}\nuser|<tool_response>\n\"noon\"\n</tool_response>");
+    assert_eq!(prompts[2], format!("{history}\nassistant|It is noon.\nuser|Thanks."));
+    let ends: Vec<tool::TurnEnd> = trace(&made).turns.iter().map(|turn| turn.end).collect();
+    assert_eq!((made.attempt.ending, ends), (Ending::Finished, vec![tool::TurnEnd::Answered; 2]));
+    let said: Vec<&str> = made.attempt.turns.iter().skip(4).map(|turn| turn.content.as_str()).collect();
+    assert_eq!(said, [CALL, "<tool_response>\nnoon\n</tool_response>", "As you see.", "Thanks.", "As you see."]);
+    assert_eq!(made.attempt.usage.generated_tokens, 9);
+}
+
+#[test]
+fn a_turns_draws_do_not_depend_on_how_many_replies_the_one_before_took() {
+    let sampling = Sampling::default();
+    let none = remembering("none", "", &[]);
+    let seeds = |calls: bool| -> Vec<u64> {
+        let backbone = Scripted::new(move |prompt| match calls && prompt.ends_with("Q?") {
+            true => CALL.into(),
+            false => "No.".to_string(),
+        });
+        converse(&agent("single", &sampling, None), none.as_ref(), &backbone);
+        backbone.seen.lock().unwrap().iter().map(|request| request.seed).collect()
+    };
+    let (long, short) = (seeds(true), seeds(false));
+    assert_eq!((long.len(), short.len()), (3, 2));
+    assert_eq!((long[0], long[2]), (short[0], short[1]));
+    assert_eq!(long.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+}
+
+#[test]
+fn a_turn_that_does_not_fit_is_lost_and_the_next_is_tried() {
+    let sampling = Sampling { max_tokens: 10, ..Sampling::default() };
+    let none = remembering("none", "", &[]);
+    // Room for the first question alone.
+    let opening = "system|Answer.\nuser|Q?".len();
+    let backbone = Scripted { context: opening + 10, ..Scripted::new(|_| CALL.to_string()) };
+    let made = converse(&agent("single", &sampling, None), none.as_ref(), &backbone);
+    let ends: Vec<tool::TurnEnd> = trace(&made).turns.iter().map(|turn| turn.end).collect();
+    assert_eq!(ends, vec![tool::TurnEnd::ContextLimit; 2]);
+    assert_eq!(backbone.prompts().len(), 1);
+}
+
+#[test]
+fn groups_vote_on_calls_turn_by_turn() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|prompt| match prompt.ends_with("Q?") && prompt.contains("?\nassistant|") {
+        true => CALL.into(),
+        false => "No.".to_string(),
+    });
+    let memory = remembering("groups", "groups = 2\nplacement = \"earlier_turns\"", &[("A?", "a"), ("B?", "b")]);
+    let made = converse(&agent("group_self_consistency", &sampling, None), memory.as_ref(), &backbone);
+    assert_eq!(trace(&made).turns[0].steps[0].calls[0].name, "now", "two groups of three call");
+    assert_eq!(made.attempt.votes.len(), 9);
+}
+
+#[test]
+fn a_dialogue_that_never_ends_is_ended_by_its_world() {
+    let sampling = Sampling::default();
+    let backbone = Scripted::new(|_| CALL.to_string());
+    let none = remembering("none", "", &[]);
+    let made = converse(&agent("single", &sampling, None), none.as_ref(), &backbone);
+    let ends: Vec<tool::TurnEnd> = trace(&made).turns.iter().map(|turn| turn.end).collect();
+    assert_eq!(ends, vec![tool::TurnEnd::ActionName; 2]);
 }

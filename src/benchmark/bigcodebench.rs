@@ -8,15 +8,16 @@
 //! A published test run may take 240 s of wall clock. So it may here, and 60 s of CPU time: a program that computes
 //! is bounded by what it computes, whatever else the machine does.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::data_file::{self, DataFile};
 use super::{Benchmark, Pool, Selection};
+use crate::record::python_environment::{ENVIRONMENT_FILE, PythonEnvironment};
 use crate::record::{Reference, ReplyFormat, Task, TaskId, TaskView};
 use crate::registry::Registered;
 use crate::reply::python;
@@ -59,8 +60,10 @@ struct Options {
     /// Whether only what the function needs is kept of a reply.
     sanitize: bool,
     libraries: Libraries,
-    /// The interpreter, by name or path.
+    /// The interpreter, by name or path; that of `environment` where there is one.
     python: String,
+    /// Folder of `lifelong env python`: its interpreter is used, and tasks that cannot pass in it are left out.
+    environment: Option<PathBuf>,
     /// Limits of a test run that differ from the benchmark's own.
     limits: toml::Table,
     /// A file with instructions to use instead of ours.
@@ -75,6 +78,7 @@ impl Default for Options {
             sanitize: true,
             libraries: Libraries::All,
             python: "python3".into(),
+            environment: None,
             limits: toml::Table::new(),
             prompt: None,
         }
@@ -125,21 +129,53 @@ impl Registered for BigCodeBench {
 
 impl Benchmark for BigCodeBench {
     fn load(&self, selection: &Selection) -> anyhow::Result<Pool> {
-        let options: Options = selection.options.clone().try_into().context("options of benchmark `bigcodebench`")?;
+        let mut options: Options =
+            selection.options.clone().try_into().context("options of benchmark `bigcodebench`")?;
         let file = DataFile::read(selection.path.as_deref().context(WHERE)?)?;
+        let environment = options.environment.as_deref().map(|folder| environment(folder, &file)).transpose()?;
+        let mut digest = file.digest();
+        let mut ignored = BTreeMap::new();
+        if let Some((environment, text)) = environment {
+            options.python = environment.python.display().to_string();
+            digest = blake3::hash(format!("{digest} {text}").as_bytes()).to_hex().to_string();
+            ignored = environment.ignored;
+        }
         let own = match options.split {
             Split::Instruct => INSTRUCT_PROMPT,
             Split::Complete => COMPLETE_PROMPT,
         };
         let system = data_file::prompt(own, options.prompt.as_deref())?;
         let mut tasks = Vec::new();
+        let mut left_out = BTreeMap::new();
         for record in file.records::<Record>()? {
             if options.libraries == Libraries::All || needs_standard_library_only(&record) {
-                tasks.push(task(record, &system, &options)?);
+                let task = task(record, &system, &options)?;
+                match ignored.remove(&task.id().0) {
+                    Some(why) => drop(left_out.insert(task.id().0.clone(), why)),
+                    None => tasks.push(task),
+                }
             }
         }
-        Ok(Pool { tasks, digest: file.digest() })
+        Ok(Pool { tasks, digest, ignored: left_out })
     }
+}
+
+/// The environment in a folder, and the text it was read from.
+fn environment(folder: &Path, data: &DataFile) -> anyhow::Result<(PythonEnvironment, String)> {
+    let path = folder.join(ENVIRONMENT_FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}; `lifelong env python --benchmark bigcodebench` makes it", path.display())
+    })?;
+    let found: PythonEnvironment = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    ensure!(
+        found.benchmark == "bigcodebench" && found.data == data.digest(),
+        "{}: made for benchmark `{}` with data {}, and the data of this run is {}; make one with this file",
+        path.display(),
+        found.benchmark,
+        found.data,
+        data.digest()
+    );
+    Ok((found, text))
 }
 
 fn task(record: Record, system: &str, options: &Options) -> anyhow::Result<Task> {
@@ -259,6 +295,43 @@ mod tests {
         let mut other = record();
         other["canonical_solution"] = "    import numpy.random as r\n    return r".into();
         assert_eq!(load(other, "libraries = \"standard\"").unwrap().tasks.len(), 0);
+    }
+
+    #[test]
+    fn an_environment_gives_the_interpreter_and_leaves_out_what_cannot_pass() {
+        let mut other = record();
+        other["task_id"] = "BigCodeBench/4".into();
+        let text = format!("{}\n{other}\n", record());
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(file, "{text}").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("environment = \"{}\"", folder.path().display());
+        let load =
+            || BigCodeBench.load(&Selection { path: Some(file.path().into()), options: options.parse().unwrap() });
+        assert!(load().err().unwrap().to_string().contains("lifelong env python"));
+        let environment = |data: String| PythonEnvironment {
+            benchmark: "bigcodebench".into(),
+            data,
+            python: "/made/bin/python".into(),
+            version: "3.10.1".into(),
+            packages: BTreeMap::new(),
+            departures: BTreeMap::new(),
+            checked: 2,
+            ignored: BTreeMap::from([
+                ("bigcodebench/4".into(), "it fails".into()),
+                ("bigcodebench/9".into(), "x".into()),
+            ]),
+        };
+        let write = |environment: &PythonEnvironment| {
+            std::fs::write(folder.path().join(ENVIRONMENT_FILE), serde_json::to_string(environment).unwrap()).unwrap();
+        };
+        write(&environment("other".into()));
+        assert!(load().err().unwrap().to_string().contains("made for benchmark `bigcodebench` with data other"));
+        write(&environment(blake3::hash(text.as_bytes()).to_hex().to_string()));
+        let pool = load().unwrap();
+        assert_eq!(pool.tasks.len(), 1);
+        assert_eq!(pool.tasks[0].reference.options["python"], "/made/bin/python");
+        assert_eq!(pool.ignored, BTreeMap::from([("bigcodebench/4".into(), "it fails".into())]));
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Benchmark for HumanEval {
         let system = data_file::prompt(PROMPT, options.prompt.as_deref())?;
         let records: Vec<Record> = file.records()?;
         let tasks = records.into_iter().map(|record| task(record, &system, &options)).collect();
-        Ok(Pool { tasks, digest: file.digest() })
+        Ok(Pool { tasks, digest: file.digest(), ..Pool::default() })
     }
 }
 

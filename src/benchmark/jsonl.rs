@@ -62,7 +62,7 @@ impl Benchmark for Jsonl {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let tasks = parse(path, &text(path, &bytes)?)?;
         ensure!(!tasks.is_empty(), "{}: expected at least one task, found none", path.display());
-        Ok(Pool { tasks, digest: blake3::hash(&bytes).to_hex().to_string() })
+        Ok(Pool { tasks, digest: blake3::hash(&bytes).to_hex().to_string(), ..Pool::default() })
     }
 }
 

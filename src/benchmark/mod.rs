@@ -1,11 +1,15 @@
 //! Sets of tasks. A new benchmark is one file and one line in [`BENCHMARKS`].
 
+mod bfcl;
 mod bigcodebench;
 mod data_file;
 mod humaneval;
 mod jsonl;
 mod kata;
+mod tool_task;
+mod wildtoolbench;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::record::Task;
@@ -21,10 +25,13 @@ pub struct Selection {
 }
 
 /// A loaded set of tasks and the digest of what it was loaded from.
+#[derive(Default)]
 pub struct Pool {
     pub tasks: Vec<Task>,
     /// BLAKE3 of the source data (file bytes, or generator version and seed): part of a run's identity.
     pub digest: String,
+    /// Tasks left out because nothing can pass them here, and why: reported, never counted.
+    pub ignored: BTreeMap<String, String>,
 }
 
 pub trait Benchmark: Registered + Sync {
@@ -36,8 +43,14 @@ pub trait Benchmark: Registered + Sync {
 }
 
 /// Every benchmark, by name.
-pub static BENCHMARKS: &[&dyn Benchmark] =
-    &[&bigcodebench::BigCodeBench, &humaneval::HumanEval, &jsonl::Jsonl, &kata::Kata];
+pub static BENCHMARKS: &[&dyn Benchmark] = &[
+    &bfcl::Bfcl,
+    &bigcodebench::BigCodeBench,
+    &humaneval::HumanEval,
+    &jsonl::Jsonl,
+    &kata::Kata,
+    &wildtoolbench::WildToolBench,
+];
 
 /// The benchmark with this name.
 ///

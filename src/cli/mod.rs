@@ -5,6 +5,7 @@ mod calibrate;
 mod doctor;
 mod embed;
 mod engine_args;
+mod env;
 mod generate;
 mod gpu_check;
 mod growth;
@@ -43,6 +44,8 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// List, fetch and describe models
     Models(models::ModelsArgs),
+    /// Make what a benchmark needs beside its data: the pinned Python of its test programs
+    Env(env::EnvArgs),
     /// List what can be named in a run file
     List(list::ListArgs),
     /// Say what is found on this machine (GPU, instruction set, sandbox, Python, models), what is missing and how to mend it
@@ -65,6 +68,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Env(args) => env::run(&args),
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::GpuCheck(args) => gpu_check::run(&args),

@@ -1,7 +1,7 @@
 //! The world of a single-turn task: the first reply is the answer.
 
 use super::{Action, Environment, Outcome, World};
-use crate::record::{Ending, ReplyFormat, TaskView};
+use crate::record::{Ending, ReplyFormat, Task, TaskView};
 use crate::registry::Registered;
 use crate::reply::{answer, code, python, think};
 
@@ -22,7 +22,7 @@ impl Registered for Reply {
 }
 
 impl Environment for Reply {
-    fn open(&self, _task: &TaskView) -> anyhow::Result<Box<dyn World>> {
+    fn open(&self, _task: &Task) -> anyhow::Result<Box<dyn World>> {
         Ok(Box::new(OneReply))
     }
 
@@ -40,7 +40,7 @@ impl Environment for Reply {
             ReplyFormat::FreeText | ReplyFormat::Line => {
                 text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
             }
-            ReplyFormat::Number | ReplyFormat::Choice(_) => text,
+            ReplyFormat::Number | ReplyFormat::Choice(_) | ReplyFormat::ToolCalls { .. } => text,
         })
     }
 }
@@ -49,14 +49,15 @@ impl World for OneReply {
     fn act(&mut self, action: Action) -> anyhow::Result<Outcome> {
         Ok(match action {
             Action::Answer(text) => Outcome::Done { answer: Some(text), ending: Ending::Finished },
-            Action::Invalid { .. } => Outcome::Done { answer: None, ending: Ending::InvalidAction },
+            Action::OutOfContext => Outcome::Done { answer: None, ending: Ending::ContextLimit },
+            Action::Call(_) | Action::Invalid { .. } => Outcome::Done { answer: None, ending: Ending::InvalidAction },
         })
     }
 }
 
 fn describe(format: &ReplyFormat) -> &'static str {
     match format {
-        ReplyFormat::FreeText | ReplyFormat::Line => "text",
+        ReplyFormat::FreeText | ReplyFormat::Line | ReplyFormat::ToolCalls { .. } => "text",
         ReplyFormat::Number => "number",
         ReplyFormat::Choice(_) => "option letter",
         ReplyFormat::Code { .. } => "code",
@@ -66,7 +67,9 @@ fn describe(format: &ReplyFormat) -> &'static str {
 fn read_answer(format: &ReplyFormat, reply: &str) -> Option<String> {
     let text = think::strip(reply)?;
     match format {
-        ReplyFormat::FreeText => Some(text.trim().to_string()).filter(|text| !text.is_empty()),
+        ReplyFormat::FreeText | ReplyFormat::ToolCalls { .. } => {
+            Some(text.trim().to_string()).filter(|text| !text.is_empty())
+        }
         ReplyFormat::Line => answer::first_line(text),
         ReplyFormat::Number => answer::last_number(text).map(|value| value.to_string()),
         ReplyFormat::Choice(letters) => answer::choice(text, letters),

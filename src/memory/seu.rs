@@ -205,6 +205,7 @@ fn task_type(task: &TaskView) -> &'static str {
     match task.reply_format {
         ReplyFormat::Code { .. } => "code generation",
         ReplyFormat::Choice(_) => "multiple choice",
+        ReplyFormat::ToolCalls { .. } => "tool use over several turns",
         ReplyFormat::Number => "question with a number as the answer",
         ReplyFormat::FreeText | ReplyFormat::Line => "question with a short text as the answer",
     }

@@ -16,6 +16,7 @@ mod retrieval;
 mod sequential;
 mod sum;
 mod task_matrix;
+mod tool_turns;
 mod vote;
 
 pub use agreement::{agreement, kendall_tau_b, ranks};
@@ -33,4 +34,5 @@ pub use retrieval::{Retrieval, retrieval};
 pub use sequential::{Settled, Stop, full_sign, stop};
 pub use sum::{mean, sum};
 pub use task_matrix::{TaskMatrix, task_matrix};
+pub use tool_turns::{Portion, ToolTurns, tool_turns};
 pub use vote::{seed_groups, sign, vote};

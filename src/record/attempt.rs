@@ -51,7 +51,8 @@ pub struct Vote {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
-    /// The dialogue verbatim: every message the model was given and every reply, reasoning included.
+    /// The dialogue verbatim: every message the model was given and every reply, reasoning included. A later turn of a tool
+    /// dialogue begins with the user's message alone: what stood before it then is the reference's dialogue.
     pub turns: Vec<Message>,
     /// What the benchmark's reply format reads out of the last reply; `None` when it holds no answer.
     pub answer: Option<String>,

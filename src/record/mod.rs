@@ -6,8 +6,10 @@ mod experience;
 pub mod experiment;
 mod memory_work;
 pub mod plan;
+pub mod python_environment;
 mod score;
 mod task;
+pub mod tool;
 
 pub use attempt::{Attempt, AttemptRecord, Ending, Usage, Vote};
 pub use coord::Coord;

@@ -10,6 +10,9 @@ use super::TaskId;
 
 /// File name of the [`PoolPlan`] in a run folder.
 pub const POOL_FILE: &str = "pool.json";
+/// File name of the tasks that the pool leaves out because nothing can pass them on this machine: a map from task to
+/// reason. Absent where there are none.
+pub const IGNORED_FILE: &str = "ignored.json";
 /// File name of the [`VotePlan`] in a run folder.
 pub const VOTE_FILE: &str = "vote.json";
 /// File name of the [`SequencesPlan`] in a run folder.

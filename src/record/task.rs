@@ -61,6 +61,9 @@ pub enum ReplyFormat {
     Choice(Vec<String>),
     /// A program in the named language, with the name it must define where there is one.
     Code { language: String, entry_point: Option<String> },
+    /// Calls of these tools, or text, over as many replies as the task takes. Declarations are JSON schemas as chat
+    /// templates take them: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    ToolCalls { tools: Vec<serde_json::Value> },
 }
 
 /// The only part of a task that agents, policies and memories receive: no answer can leak through it.
@@ -83,7 +86,7 @@ pub struct Reference {
     pub solution: String,
     /// Name of the scorer.
     pub scorer: String,
-    /// The scorer's own data (answers, tests, tolerances), read by that scorer alone.
+    /// The scorer's own data (answers, tests, tolerances), read by that scorer and, where a world plays the task, by it.
     pub options: serde_json::Value,
 }
 

@@ -44,6 +44,31 @@ fn first_in(text: &str, kind: Kind) -> Option<Value> {
         .find_map(|start| serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>().next()?.ok())
 }
 
+/// A value as Python's `json.dumps(value, ensure_ascii=False)` writes it: one line, a space after every comma and colon.
+pub fn spaced(value: &Value) -> String {
+    struct Spaced;
+
+    impl serde_json::ser::Formatter for Spaced {
+        fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { out.write_all(b", ") }
+        }
+
+        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { out.write_all(b", ") }
+        }
+
+        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+            out.write_all(b": ")
+        }
+    }
+
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
+    let written = serde::Serialize::serialize(value, &mut serializer);
+    written.expect("a JSON value is written to memory without fault");
+    String::from_utf8(bytes).expect("JSON is UTF-8")
+}
+
 /// Replaces `\uD800`…`\uDFFF` that are not half of a pair.
 pub(super) fn without_lone_surrogates(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());

@@ -7,5 +7,6 @@ pub mod code;
 pub mod fence;
 pub mod json;
 pub mod python;
+pub mod similarity;
 pub mod think;
 pub mod tool_call;

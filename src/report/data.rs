@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::record::experiment::{MULTI_TASK_FILE, MultiTaskPlan, ORDERS_FILE, OrdersPlan, TRANSITIONS_FILE};
-use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan};
+use crate::record::plan::{
+    IGNORED_FILE, POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
+};
 use crate::record::{AttemptRecord, Ending, Usage};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
@@ -30,6 +32,8 @@ pub struct ReportData {
     /// Pieces of the record log that are not whole records; their units will be done again.
     pub damaged_pieces: usize,
     pub pool: Option<PoolPlan>,
+    /// Tasks left out of the pool because nothing can pass them here, and why.
+    pub ignored: BTreeMap<String, String>,
     pub matrices: Vec<ModelMatrix>,
     /// When the seeds of a pair stop, where the run says so.
     pub stopping: Option<Stopping>,
@@ -151,6 +155,7 @@ impl ReportData {
             memory_calls: memory_calls(&stages),
             timing: timing(&reader.timing()?),
             pool,
+            ignored: reader.plan(IGNORED_FILE)?.unwrap_or_default(),
             matrices,
             stopping,
             vote,

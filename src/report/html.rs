@@ -21,7 +21,7 @@ use super::sequence::{CurvePoint, Sequences};
 use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
-use super::{beside, tables, view};
+use super::{beside, pass_at_k, tables, tool_turns, view};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -72,6 +72,8 @@ struct Page<'a> {
     script: &'static str,
     facts: Vec<(String, String)>,
     missing: View,
+    /// Views of some benchmarks alone; those without rows are left out.
+    extra: Vec<View>,
     damaged: usize,
     matrices: View,
     families: View,
@@ -125,6 +127,10 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         script: SCRIPT,
         facts: facts(data),
         missing: view::missing(data),
+        extra: [view::ignored(data), pass_at_k::view(data), tool_turns::view(data)]
+            .into_iter()
+            .filter(|view| !view.is_empty())
+            .collect(),
         damaged: data.damaged_pieces,
         matrices: view::matrices(data),
         families: view::families(data),

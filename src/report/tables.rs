@@ -11,6 +11,7 @@ use super::beside;
 use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
+use super::{pass_at_k, tool_turns};
 
 const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, \
                       transition/CONDITION/AGENT, orders/PATH/AGENT, attribution/HISTORY/AGENT or \
@@ -31,6 +32,8 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
     ];
     tables.extend(beside::tables(data));
     tables.extend(super::path_bench::tables(data));
+    // Those of some benchmarks alone.
+    tables.extend([pass_at_k::table(data), tool_turns::table(data)].into_iter().flatten());
     tables
 }
 

@@ -8,6 +8,7 @@ use super::beside;
 use super::data::ReportData;
 use super::section::Section;
 use super::view::{self, View};
+use super::{pass_at_k, tool_turns};
 
 /// Strongest pairs printed a side and model.
 const STRONGEST: usize = 3;
@@ -18,7 +19,8 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     if let Some(about) = data.config_text("about").filter(|about| !about.is_empty()) {
         out += &format!("{about}\n");
     }
-    let mut views = vec![view::missing(data), view::matrices(data), view::families(data)];
+    let mut views = vec![view::missing(data), view::ignored(data), view::matrices(data), view::families(data)];
+    views.extend([pass_at_k::view(data), tool_turns::view(data)]);
     views.extend(data.matrices.iter().map(|matrix| view::strongest(data, matrix, STRONGEST)));
     views.extend([view::votes(data), view::metrics(data), view::against_baseline(data), view::between_histories(data)]);
     views.extend(beside::views(data));

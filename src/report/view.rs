@@ -38,6 +38,14 @@ pub(super) fn missing(data: &ReportData) -> View {
     view
 }
 
+/// Tasks that nothing can pass on this machine: left out of the pool, counted nowhere.
+pub(super) fn ignored(data: &ReportData) -> View {
+    let title = format!("Ignored: {} tasks whose reference solution does not pass here", data.ignored.len());
+    let mut view = View::new(title, 2, &["task", "why"]);
+    view.rows.extend(data.ignored.iter().map(|(task, why)| vec![task.clone(), why.clone()]));
+    view
+}
+
 /// One row a model: what its matrix holds.
 pub(super) fn matrices(data: &ReportData) -> View {
     let headers = [

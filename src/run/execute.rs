@@ -20,7 +20,7 @@ use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
 use crate::record::experiment::{MULTI_TASK_FILE, ORDERS_FILE, TRANSITIONS_FILE};
 use crate::record::plan::{
-    ATTRIBUTION_FILE, HistoryPlan, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
+    ATTRIBUTION_FILE, HistoryPlan, IGNORED_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
     SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
 };
 use crate::seed::Seed;
@@ -42,6 +42,10 @@ pub fn execute(resolved: &Resolved, folder: &Path, earlier: Option<&Path>) -> an
     for damage in &store.findings().damage {
         let unit = damage.coord.as_ref().map_or_else(|| "its unit".to_string(), Coord::to_string);
         eprintln!("{}: line {}: {}; {unit} is done again", folder.display(), damage.line, damage.why);
+    }
+    if !resolved.ignored.is_empty() {
+        eprintln!("{} tasks are ignored: their reference solutions do not pass here", resolved.ignored.len());
+        put(&store, IGNORED_FILE, &resolved.ignored)?;
     }
     let config = &resolved.config;
     let mut models = Models { resolved, backbone: None, embedder: None };

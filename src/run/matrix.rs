@@ -9,14 +9,15 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use super::beside::beside;
-use super::grade;
 use super::progress::Progress;
 use super::resolve::Resolved;
+use super::{dialogue, grade};
 use crate::agent::{attempt, prompt};
 use crate::config::Headroom;
 use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
+use crate::environment;
 use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Task};
 use crate::scorer::Grading;
 use crate::seed::Seed;
@@ -38,6 +39,11 @@ impl Unit {
             step: self.target,
             attempt: self.seed,
         }
+    }
+
+    /// The key of its draws: the target's own, whatever is shown before it.
+    pub(super) fn draws(self, resolved: &Resolved) -> Seed {
+        Seed(resolved.config.seed).derive("matrix", &[self.target, self.seed])
     }
 }
 
@@ -80,8 +86,7 @@ pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyho
         None => prompt::bare(task, backbone),
         Some(index) => {
             let shown = resolved.task(index);
-            let pair = (shown.view.question.as_str(), shown.reference.solution.as_str());
-            prompt::with_demonstrations(task, &[pair], backbone)
+            prompt::behind(task, &environment::of(&shown.view).demonstration(shown)?, backbone)
         }
     }
 }
@@ -96,7 +101,9 @@ pub(super) const ROUND: usize = 8192;
 /// # Errors
 /// When the engine or the store fails. A request that the engine refuses names its unit.
 pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
-    units.chunks(ROUND).try_for_each(|units| run_round(stage, units))
+    let (single, dialogues): (Vec<Unit>, Vec<Unit>) = units.iter().copied().partition(|unit| is_single(stage, *unit));
+    single.chunks(ROUND).try_for_each(|units| run_round(stage, units))?;
+    dialogue::run(stage, &dialogues)
 }
 
 /// Grading runs on threads of its own while the engine goes on.
@@ -124,6 +131,11 @@ fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
     })
 }
 
+/// Whether one reply ends the attempt.
+fn is_single(stage: &Stage<'_>, unit: Unit) -> bool {
+    environment::is_single_reply(&stage.resolved.task(unit.target).view)
+}
+
 /// What is asked of the engine for one unit.
 enum Asked {
     Request(Box<Request>, Vec<Message>),
@@ -140,7 +152,7 @@ fn ask(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<Asked> {
         return Ok(Asked::OverContext(Box::new(graded(task, unit.coord(model), attempt, &resolved.grading))));
     }
     // The target's coordinates alone: common random numbers.
-    let seed = Seed(resolved.config.seed).derive("matrix", &[unit.target, unit.seed]).0;
+    let seed = unit.draws(resolved).0;
     let request = Request { tokens: built.tokens, sampling: sampling.clone(), seed };
     Ok(Asked::Request(Box::new(request), built.messages))
 }
@@ -150,6 +162,9 @@ fn ask(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<Asked> {
 /// # Errors
 /// When the engine or the store fails.
 pub fn attempt_one(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<AttemptRecord> {
+    if !is_single(stage, unit) {
+        return dialogue::play(stage, unit);
+    }
     let started = Instant::now();
     match ask(stage, unit)? {
         Asked::Request(request, prompt) => {
@@ -190,7 +205,7 @@ pub(super) fn keep(stage: &Stage<'_>, record: AttemptRecord, timing: Option<Unit
     Ok(())
 }
 
-fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
+pub(super) fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {
     let (score, detail) = grade::grade(task, &attempt, grading);
     AttemptRecord {
         coord,

@@ -2,10 +2,12 @@
 //!
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
 //! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix` (with `stopping`, where
-//! seeds may stop), `logprob`, `vote`, `multi_task`, `sequence` (planned by `order` and `transition`), `orders`, `attribution`.
+//! seeds may stop, and `dialogue`, whose attempts take many replies), `logprob`, `vote`, `multi_task`, `sequence` (planned by
+//! `order` and `transition`), `orders`, `attribution`.
 
 mod attribution;
 mod beside;
+mod dialogue;
 pub mod execute;
 mod grade;
 mod logprob;

@@ -2,6 +2,8 @@
 //!
 //! Everything that can be wrong with a config is found here, cheapest checks first, before any device work.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, bail, ensure};
 
 use crate::benchmark::{self, Selection};
@@ -20,6 +22,8 @@ pub struct Resolved {
     pub tasks: Vec<Task>,
     /// Digest of the data the tasks were loaded from.
     pub data_digest: String,
+    /// Tasks that the benchmark left out because nothing can pass them here, and why.
+    pub ignored: BTreeMap<String, String>,
     pub backbones: Vec<ResolvedModel>,
     pub embedder: Option<ResolvedModel>,
     pub agents: Vec<ResolvedAgent>,
@@ -85,7 +89,16 @@ pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved>
     };
     let backbones = config.models.backbones.iter().map(fetch).collect::<anyhow::Result<Vec<_>>>()?;
     let embedder = config.models.embedder.as_ref().map(fetch).transpose()?;
-    Ok(Resolved { config, tasks, data_digest: pool.digest, backbones, embedder, agents, grading })
+    Ok(Resolved {
+        config,
+        tasks,
+        data_digest: pool.digest,
+        ignored: pool.ignored,
+        backbones,
+        embedder,
+        agents,
+        grading,
+    })
 }
 
 fn resolve_agent(agent: &AgentConfig, config: &RunConfig) -> anyhow::Result<ResolvedAgent> {

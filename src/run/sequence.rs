@@ -16,15 +16,15 @@ use super::resolve::{Resolved, ResolvedAgent};
 use crate::agent::{Agent, Made, Work, attempt};
 use crate::config::Freeze;
 use crate::engine::generate::Generate;
+use crate::environment;
 use crate::memory::freeze::Freezable;
 use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
 use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan, StepKind};
-use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Role, Task, Usage};
+use crate::record::{
+    Attempt, AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Message, ReplyFormat, Role, Task, Usage,
+};
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
-
-/// Turns of one attempt; the environments so far are single-turn.
-const MAX_TURNS: u32 = 1;
 
 /// What every chain of the stage shares.
 pub struct World<'a> {
@@ -302,10 +302,10 @@ pub(super) fn try_step(
         policy: chain.agent.policy,
         sampling: &world.resolved.config.sampling,
         max_memory_tokens: chain.agent.config.max_memory_tokens.filter(|limit| *limit > 0),
-        max_turns: MAX_TURNS,
+        max_turns: environment::of(&task.view).most_replies(task)?,
     };
     let llm = chain.llm(world, "memory recall", step);
-    let work = Work { task: &task.view, memory, handles: &chain.handles(world, &llm, step), seed };
+    let work = Work { task, memory, handles: &chain.handles(world, &llm, step), seed };
     let made = attempt(&agent, &work, world.backbone)?;
     Ok(Tried { made, recalled: llm.into_calls() })
 }
@@ -376,16 +376,27 @@ pub(super) fn experience(
     record: &AttemptRecord,
 ) -> Experience {
     let task = world.resolved.task(planned.task);
-    let first_reply =
-        record.attempt.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |last_user| last_user + 1);
+    // Memories stand before the question or around it; what follows the turn that ends with it is the agent's and its
+    // world's.
+    let asks = |turn: &Message| turn.role == Role::User && turn.content.ends_with(&task.view.question);
+    let first_reply = record.attempt.turns.iter().rposition(asks).map_or(0, |question| question + 1);
     Experience {
         task: task.view.clone(),
         turns: record.attempt.turns[first_reply..].to_vec(),
-        answer: record.attempt.answer.clone(),
+        answer: shown_answer(task, &record.attempt),
         is_finished: record.attempt.answer.is_some(),
         feedback: grade::feedback(chain.agent.config.feedback, task, &record.score),
         position: record.coord.step,
         recalled: record.attempt.recalled.clone(),
         pending: record.memory_work.pending.clone(),
+    }
+}
+
+/// The answer as a memory may see it. That of a tool dialogue says which of the agent's steps were in place, so the agent's
+/// last words stand for it.
+fn shown_answer(task: &Task, attempt: &Attempt) -> Option<String> {
+    match task.view.reply_format {
+        ReplyFormat::ToolCalls { .. } => attempt.answer.as_ref().map(|_| attempt.reply().to_string()),
+        _ => attempt.answer.clone(),
     }
 }

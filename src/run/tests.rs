@@ -106,6 +106,7 @@ fn resolved(method: &'static dyn MemoryMethod) -> Resolved {
         config,
         tasks: (0..TASKS).map(task).collect(),
         data_digest: String::new(),
+        ignored: Default::default(),
         backbones: Vec::new(),
         embedder: None,
         agents: vec![agent],

@@ -2,6 +2,7 @@
 //!
 //! A new scorer is one file and one line in [`SCORERS`].
 
+mod call_match;
 mod choice;
 mod contains;
 mod exact;
@@ -10,6 +11,7 @@ mod numeric;
 mod options;
 mod regex;
 mod token_f1;
+mod tool_paths;
 mod unit_tests;
 
 use crate::record::{Attempt, Reference, Score, Task};
@@ -49,12 +51,14 @@ pub trait Scorer: Registered + Sync {
 
 /// Every scorer, by name.
 pub static SCORERS: &[&dyn Scorer] = &[
+    &call_match::CallMatch,
     &choice::Choice,
     &contains::Contains,
     &exact::Exact,
     &numeric::Numeric,
     &regex::Regex,
     &token_f1::TokenF1,
+    &tool_paths::ToolPaths,
     &unit_tests::UnitTests,
 ];
 

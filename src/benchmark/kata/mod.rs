@@ -68,7 +68,7 @@ impl Benchmark for Kata {
             options.tasks_per_family
         );
         let tasks = generate(&options);
-        Ok(Pool { digest: digest(&tasks)?, tasks })
+        Ok(Pool { digest: digest(&tasks)?, tasks, ..Pool::default() })
     }
 }
 

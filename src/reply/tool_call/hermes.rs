@@ -1,14 +1,22 @@
 //! Hermes and Qwen 2.5 / 3: JSON objects between `<tool_call>` and `</tool_call>`, several blocks or several objects in
 //! one. Source: the chat templates of NousResearch/Hermes-3 and Qwen/Qwen2.5, which show the model this form.
 
+use serde_json::{Value, json};
+
 use super::builder::Builder;
 use super::json_text::{call_of, skip_space, value_end};
 use super::scan::{Marks, scan};
 use super::{Dialect, Reading, Reply};
 use crate::registry::Registered;
+use crate::reply::json::spaced;
 
 pub(super) const OPEN: &str = "<tool_call>";
 pub(super) const CLOSE: &str = "</tool_call>";
+
+/// One call as this family writes it, JSON as in its templates.
+pub fn hermes_call(name: &str, arguments: &Value) -> String {
+    format!("{OPEN}\n{}\n{CLOSE}", spaced(&json!({ "name": name, "arguments": arguments })))
+}
 
 #[derive(Debug)]
 pub(super) struct Hermes {

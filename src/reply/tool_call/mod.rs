@@ -24,6 +24,7 @@ use std::ops::Range;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use hermes::hermes_call;
 pub use json_text::MAX_DEPTH;
 pub use tool::Tool;
 

@@ -233,6 +233,7 @@ fn resolved() -> crate::run::Resolved {
     crate::run::Resolved {
         tasks: (0..12).map(task).collect(),
         data_digest: String::new(),
+        ignored: BTreeMap::new(),
         backbones: Vec::new(),
         embedder: None,
         agents: vec![agent],

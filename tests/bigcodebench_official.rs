@@ -1,0 +1,128 @@
+//! Our verdicts on BigCodeBench's standard-library tasks are the official evaluator's: for the published solutions, for
+//! one spoilt solution of each, and for what a model wrote. `tests/golden/bigcodebench/make.py` made the other side.
+
+mod code_benchmarks;
+
+use std::collections::BTreeSet;
+
+use code_benchmarks::{in_parallel, score, shared, tasks};
+use lifelong::record::{Score, Task};
+use serde_json::Value;
+
+const DATA: &str = "data/bigcodebench/bigcodebench-v0.1.4.jsonl.gz";
+/// Whole programs, run as they are: what is judged is the run, not the cleaning of a reply.
+const AS_IT_IS: &str = "libraries = \"standard\"\nsanitize = false";
+
+/// A solution changed in one place, by a rule that the task's number chooses; the twin of `spoilt` in the script.
+fn spoilt(number: usize, body: &str) -> String {
+    let mut lines: Vec<String> = body.trim_end_matches('\n').split('\n').map(String::from).collect();
+    let rule = number % 6;
+    if rule == 1 && lines.len() > 1 {
+        return lines[..lines.len() - 1].join("\n") + "\n";
+    }
+    if rule == 2 && body.contains(" == ") {
+        return body.replacen(" == ", " != ", 1);
+    }
+    if rule == 3 && (body.contains("True") || body.contains("False")) {
+        let (from, to) = if body.contains("True") { ("True", "False") } else { ("False", "True") };
+        return body.replacen(from, to, 1);
+    }
+    if let (4, Some(at)) = (rule, body.find(|character: char| character.is_ascii_digit())) {
+        let digit = (body.as_bytes()[at] - b'0' + 1) % 10;
+        return format!("{}{digit}{}", &body[..at], &body[at + 1..]);
+    }
+    if rule == 5 && body.contains(" if ") {
+        return body.replacen(" if ", " if not ", 1);
+    }
+    if let Some(line) = lines.iter_mut().rev().find(|line| line.trim_start().starts_with("return")) {
+        let indent = line.len() - line.trim_start().len();
+        *line = format!("{}return None", &line[..indent]);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The tasks in the file's order, each with its published body.
+fn standard(options: &str) -> Option<Vec<(Task, String)>> {
+    let path = shared(DATA)?;
+    let tasks = tasks("bigcodebench", path.clone(), options);
+    let mut text = String::new();
+    let mut file = flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap());
+    std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+    let bodies: std::collections::BTreeMap<String, String> = text
+        .lines()
+        .map(|line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let number = record["task_id"].as_str().unwrap().rsplit('/').next().unwrap().to_string();
+            (format!("bigcodebench/{number}"), record["canonical_solution"].as_str().unwrap().to_string())
+        })
+        .collect();
+    let with_body = |task: Task| {
+        let body = bodies[&task.id().0].clone();
+        (task, body)
+    };
+    Some(tasks.into_iter().map(with_body).collect())
+}
+
+fn number(task: &Task) -> usize {
+    task.id().0.rsplit('/').next().unwrap().parse().unwrap()
+}
+
+/// Our verdict as the evaluator's letter: `p` or `f`, `t` for a run that was stopped, `i` where the task is ignored
+/// because its published solution does not pass here.
+fn letter(score: &Score, detail: &str) -> char {
+    match score {
+        Score::Graded(1.0) => 'p',
+        Score::Graded(_) if detail.starts_with("timeout") => 't',
+        Score::Graded(_) => 'f',
+        Score::Ungraded { .. } => 'i',
+    }
+}
+
+/// Where the two differ: tasks with both letters. A stopped run and a failed one are both wrong.
+fn differences(tasks: &[(Task, String)], ours: &str, official: &str) -> BTreeSet<String> {
+    assert_eq!((ours.chars().count(), official.chars().count()), (tasks.len(), tasks.len()));
+    let is_right = |letter: char| letter == 'p';
+    tasks
+        .iter()
+        .zip(ours.chars().zip(official.chars()))
+        .filter(|(_, (ours, official))| *ours == 'i' || is_right(*ours) != is_right(*official))
+        .map(|((task, _), (ours, official))| format!("{} {ours}{official}", number(task)))
+        .collect()
+}
+
+fn golden(kind: &str) -> String {
+    let golden: Value = serde_json::from_str(include_str!("golden/bigcodebench/verdicts.json")).unwrap();
+    golden[kind].as_str().unwrap().to_string()
+}
+
+fn fenced(task: &Task, body: &str) -> String {
+    let stub = task.reference.options["calibration"].as_str().unwrap();
+    format!("```python\n{stub}{body}\n```")
+}
+
+/// Tasks whose published solution passes neither here nor there: files or users of another machine, the network, the
+/// time zone's data. They are ignored.
+const IGNORED: [&str; 0] = [];
+
+#[test]
+fn published_solutions_have_the_official_verdicts() {
+    let Some(tasks) = standard(AS_IT_IS) else { return };
+    assert_eq!(tasks.len(), 300);
+    let ours: String = in_parallel(&tasks, |(task, body)| score(task, &fenced(task, body)))
+        .iter()
+        .map(|(score, detail)| letter(score, detail))
+        .collect();
+    let found = differences(&tasks, &ours, &golden("canonical"));
+    assert_eq!(found, IGNORED.iter().map(|task| task.to_string()).collect());
+}
+
+#[test]
+fn spoilt_solutions_have_the_official_verdicts() {
+    let Some(tasks) = standard(AS_IT_IS) else { return };
+    let ours: String = in_parallel(&tasks, |(task, body)| score(task, &fenced(task, &spoilt(number(task), body))))
+        .iter()
+        .map(|(score, detail)| letter(score, detail))
+        .collect();
+    let found = differences(&tasks, &ours, &golden("spoilt"));
+    assert_eq!(found, IGNORED.iter().map(|task| task.to_string()).collect());
+}
