@@ -35,6 +35,26 @@ fn requests() -> Vec<Request> {
     ways.into_iter().enumerate().map(request).collect()
 }
 
+/// The command that a machine with a GPU runs, up to the launches.
+#[test]
+fn gpu_check_holds_on_the_emulator_and_names_what_is_missing() {
+    let written = Written::new(TINY, Storage::F32, 12);
+    let check = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lifelong"));
+        command.args(["gpu-check", "--no-speed", "--model", written.path().to_str().unwrap()]).args(arguments);
+        command.output().unwrap()
+    };
+    let output = check(&["--device", "cpu"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("name a GPU"));
+    if Device::emulated(0).is_err() {
+        return println!("skipped: built without the feature `emulate`");
+    }
+    let output = check(&["--emulated"]);
+    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("all checks hold"), "{said}\n{error}");
+    assert!(said.contains(": 0 of 24 completions differ") && !said.contains("DIFFERS"), "{said}");
+}
+
 /// Tokens, texts and endings; the bits of log-probabilities may differ in the last place.
 fn tokens(outcomes: &[Outcome]) -> Vec<Vec<u32>> {
     outcomes.iter().map(|outcome| outcome.0.clone()).collect()

@@ -19,6 +19,7 @@
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
 pub const ARITHMETIC: u32 = 2;
 
+pub mod check;
 mod cpu;
 mod device;
 mod error;
