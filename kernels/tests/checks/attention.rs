@@ -186,7 +186,7 @@ pub fn paged_attention_has_the_processors_bits(device: &Device) -> Checked {
     let some = [request(0, 1), request(30, 3), request(255, 1), request(256, 1), request(250, 9)];
     step(4, 4, 80, KvType::F32, &some).matches_the_processor(device)?;
     step(8, 1, 256, KvType::F32, &some[..4]).matches_the_processor(device)?;
-    step(6, 2, 40, KvType::F16, &some).matches_the_processor(device)?;
+    step(6, 1, 40, KvType::F16, &some).matches_the_processor(device)?;
     step(5, 1, 24, KvType::BF16, &some).matches_the_processor(device)?;
     step(7, 1, 6, KvType::F32, &some).matches_the_processor(device)?;
     step(12, 1, 20, KvType::F32, &some[..3]).matches_the_processor(device)?;
@@ -219,7 +219,14 @@ pub fn tensor_cores_are_near_the_processor(device: &Device) -> Checked {
 
 /// On tensor cores too, whoever stands beside a row and however its splits are shared out.
 pub fn tensor_cores_change_no_row(device: &Device) -> Checked {
-    let requests = [sharing(0, 530, 1), sharing(33, 530, 2), sharing(32, 600, 1), request(520, 1), sharing(20, 321, 5), request(0, 9)];
+    let requests = [
+        sharing(0, 530, 1),
+        sharing(33, 530, 2),
+        sharing(32, 600, 1),
+        request(520, 1),
+        sharing(20, 321, 5),
+        request(0, 9),
+    ];
     for (window, has_sinks) in [(None, true), (Some(290), false)] {
         Step { window, has_sinks, ..step(6, 2, 64, KvType::F16, &requests) }.rows_are_their_own(device)?;
     }
