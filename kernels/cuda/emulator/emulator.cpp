@@ -159,8 +159,9 @@ struct Machine {
     const void* bottom = nullptr;
     size_t stack_bytes = 0;
     void* tsan = nullptr;
-    // What thread sanitizer orders memory by: the start of a block, its barriers, and those of its warps.
-    char order_start = 0, order_barrier = 0, order_warp[MOST_THREADS / 32] = {};
+    // What the thread sanitiser orders memory by: the start and end of a block, its arrays of shared memory, its barriers,
+    // and those of its warps.
+    char order_start = 0, order_end = 0, order_shared = 0, order_barrier = 0, order_warp[MOST_THREADS / 32] = {};
 };
 
 Machine& machine() {
@@ -249,6 +250,7 @@ void run_thread() {
     } catch (const std::exception& failure) {
         if (m.failure.empty()) m.failure = failure.what();
     }
+    order_release(&m.order_end);
     m.running->state = State::Done;
     m.done++;
     leave();
@@ -365,6 +367,7 @@ void run_block(Machine& m) {
         }
         open_barrier(m);
     }
+    order_acquire(&m.order_end);
     for (Fiber& fiber : m.fibers) forget(fiber);
     for (Piece& piece : m.pieces) {
         if (!piece.is_intact()) {
@@ -518,6 +521,7 @@ void* shared(Place place, size_t bytes) {
     size_t total = m.dynamic_bytes;
     for (Piece& piece : m.pieces) {
         if (piece.place.line == place.line && piece.bytes == bytes && !strcmp(piece.place.file, place.file)) {
+            order_acquire(&m.order_shared);
             return piece.start();
         }
         if (piece.place.line) total += piece.bytes;
@@ -529,6 +533,7 @@ void* shared(Place place, size_t bytes) {
     if (m.pieces.size() == m.pieces.capacity()) throw Failure("more than 64 arrays of shared memory");
     m.pieces.push_back({place, bytes, {}});
     m.pieces.back().fill();
+    order_release(&m.order_shared);
     return m.pieces.back().start();
 }
 
