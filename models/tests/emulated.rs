@@ -15,8 +15,8 @@ use shared::{decode, draw};
 /// Weights in f32 and in blocks are multiplied as the processor does, to the bit.
 const SAME: f32 = 0.0;
 /// With weights of 16 bits, activations are rounded to as many at every product; a logit is off by some of these roundings.
-const F16: f32 = 1e-2;
-const BF16: f32 = 8e-2;
+const F16: f32 = 4e-3;
+const BF16: f32 = 6e-2;
 
 const DECODERS: [(&str, f32); 16] = [
     ("llama-untied", F16),
