@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Environment variables that are read, for the names of folders but for the last.
-pub const VARIABLES: [&str; 6] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "PATH", "XDG_CACHE_HOME", TARGETS];
+/// Environment variables that make another build.
+pub const VARIABLES: [&str; 4] = ["NVCC", "CUDA_HOME", "CUDA_PATH", TARGETS];
 /// Chips to compile for instead of those of `nvcc.rs`, by number, with spaces between.
 pub const TARGETS: &str = "LIFELONG_CUDA_ARCHS";
 

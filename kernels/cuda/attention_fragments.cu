@@ -206,7 +206,7 @@ DEVICE void attend_fragments(const Attention& a) {
 }
 
 #define ATTEND_FRAGMENTS(name, type, dim)                                                                              \
-    KERNEL void __launch_bounds__(WARP) name(Attention attention) { attend_fragments<type, dim>(attention); }          \
+    KERNEL void __launch_bounds__(WARP, 8) name(Attention attention) { attend_fragments<type, dim>(attention); }       \
     EMULATED(name)
 ATTEND_FRAGMENTS(attend_64_f16, half_t, 64)
 ATTEND_FRAGMENTS(attend_80_f16, half_t, 80)

@@ -12,30 +12,32 @@ use lifelong_models::architecture::{Batch, Decoder, Scratch};
 use lifelong_models::{Checkpoint, load_decoder, load_encoder};
 use shared::{decode, draw};
 
-/// Weights in f32 and in blocks are multiplied as the processor does, to the bit; what differs is the order of a sum in
-/// attention, if anything.
-const SAME: f32 = 1e-5;
-/// With weights of 16 bits, activations are rounded to as many.
+/// Weights in f32 and in blocks are multiplied as the processor does, to the bit.
+const SAME: f32 = 0.0;
+/// With weights of 16 bits, activations are rounded to as many at every product; a logit is off by some of these roundings.
 const F16: f32 = 4e-3;
-const BF16: f32 = 3e-2;
+const BF16: f32 = 6e-2;
 
-const DECODERS: [(&str, f32); 15] = [
-    ("llama-untied", SAME),
-    ("llama-bias-linear", SAME),
+const DECODERS: [(&str, f32); 16] = [
+    ("llama-untied", F16),
+    ("llama-bias-linear", BF16),
     ("llama-gguf-q8_0", SAME),
-    ("mistral-window", SAME),
-    ("qwen2-yarn-window", SAME),
+    ("mistral-window", BF16),
+    ("qwen2-yarn-window", F16),
     ("qwen2-gguf-f16", F16),
     ("qwen3-fp8", BF16),
-    ("gemma3", SAME),
-    ("smollm3", SAME),
-    ("phi3-longrope", SAME),
-    ("qwen3moe", SAME),
+    ("gemma3", BF16),
+    ("gemma3-gguf-q8_0", SAME),
+    ("smollm3", BF16),
+    ("phi3-longrope", F16),
+    ("qwen3moe", BF16),
     ("qwen3moe-gguf-q8_0", SAME),
-    ("gpt-oss", SAME),
+    ("gpt-oss", BF16),
     ("gpt-oss-bf16", BF16),
-    ("qwen3_5-moe", SAME),
+    ("qwen3_5-moe", BF16),
 ];
+
+const ENCODERS: [(&str, f32); 4] = [("bert", SAME), ("xlm-roberta", F16), ("mpnet", F16), ("qwen3-embedding", BF16)];
 
 fn emulated(order: u64) -> Option<Device> {
     match Device::emulated(order) {
@@ -62,6 +64,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn decoders_compute_what_they_do_on_the_processor() {
     let Some(device) = emulated(0) else { return };
+    let mut wrong = Vec::new();
     for (name, tolerance) in DECODERS {
         let cpu = Device::cpu(1);
         let expected = load_decoder(&checkpoint(name), &cpu).unwrap();
@@ -74,8 +77,11 @@ fn decoders_compute_what_they_do_on_the_processor() {
         let error = decode::error(&found, &expected, vocab);
         let same = if bits(&found) == bits(&expected) { ", bit for bit" } else { "" };
         println!("{name}: relative error {error:.1e}{same}");
-        assert!(error <= tolerance, "{name}: relative error {error}");
+        if error > tolerance {
+            wrong.push(format!("{name}: relative error {error}, {tolerance} allowed"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -132,7 +138,7 @@ fn batched_equals_alone(model: &dyn Decoder, device: &Device, name: &str) {
 #[test]
 fn encoders_compute_what_they_do_on_the_processor() {
     let Some(device) = emulated(0) else { return };
-    for name in ["bert", "xlm-roberta", "mpnet", "qwen3-embedding"] {
+    for (name, tolerance) in ENCODERS {
         let texts: Vec<Vec<u32>> = [1usize, 17, 5].iter().map(|len| tokens(40, *len as u64, *len)).collect();
         let run = |device: &Device, texts: &[Vec<u32>]| {
             let model = load_encoder(&checkpoint(name), device).unwrap();
@@ -146,7 +152,7 @@ fn encoders_compute_what_they_do_on_the_processor() {
         let (found, _) = run(&device, &texts);
         let error = decode::error(&found, &expected, width);
         println!("{name}: relative error {error:.1e}");
-        assert!(error <= SAME, "{name}: relative error {error}");
+        assert!(error <= tolerance, "{name}: relative error {error}");
         let alone: Vec<f32> = texts.iter().flat_map(|text| run(&device, std::slice::from_ref(text)).0).collect();
         assert_eq!(bits(&found), bits(&alone), "{name}, texts together and alone");
     }

@@ -133,11 +133,11 @@ fn requests(vocabulary: u32) -> Vec<Request> {
     let token =
         |seed: u32, place: u32| (seed.wrapping_mul(7919).wrapping_add(place.wrapping_mul(104_729))) % vocabulary;
     let request = |index: u32| {
-        let beginning = if index % 3 == 0 { index } else { 1000 };
+        let beginning = if index.is_multiple_of(3) { index } else { 1000 };
         let tokens =
             (0..40).map(|place| token(beginning, place)).chain((0..index + 1).map(|place| token(index, place + 99)));
         let sampling = Sampling {
-            temperature: if index % 2 == 0 { 0.0 } else { 0.7 },
+            temperature: if index.is_multiple_of(2) { 0.0 } else { 0.7 },
             top_p: 0.9,
             max_tokens: NEW_TOKENS,
             ignore_eos: true,

@@ -186,7 +186,7 @@ pub fn paged_attention_has_the_processors_bits(device: &Device) -> Checked {
     let some = [request(0, 1), request(30, 3), request(255, 1), request(256, 1), request(250, 9)];
     step(4, 4, 80, KvType::F32, &some).matches_the_processor(device)?;
     step(8, 1, 256, KvType::F32, &some[..4]).matches_the_processor(device)?;
-    step(6, 2, 40, KvType::F16, &some).matches_the_processor(device)?;
+    step(6, 1, 40, KvType::F16, &some).matches_the_processor(device)?;
     step(5, 1, 24, KvType::BF16, &some).matches_the_processor(device)?;
     step(7, 1, 6, KvType::F32, &some).matches_the_processor(device)?;
     step(12, 1, 20, KvType::F32, &some[..3]).matches_the_processor(device)?;

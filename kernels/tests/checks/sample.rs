@@ -8,8 +8,8 @@ use crate::reference::*;
 
 /// Filters that keep all, few, and every combination.
 fn samplings() -> Vec<Sampling> {
-    let base = Sampling { temperature: 0.8, top_k: 0, top_p: 1.0, min_p: 0.0, key: 5, position: 9 };
-    let mut all = vec![Sampling { temperature: 0.0, ..base }];
+    let greedy = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, key: 5, position: 9 };
+    let mut all = vec![greedy];
     for temperature in [0.3, 1.0, 3.0] {
         for (top_k, top_p, min_p) in [
             (0, 1.0, 0.0),
@@ -22,15 +22,7 @@ fn samplings() -> Vec<Sampling> {
             (100_000, 0.99, 0.0),
             (0, 0.999, 0.3),
         ] {
-            all.push(Sampling {
-                temperature,
-                top_k,
-                top_p,
-                min_p,
-                key: 77 + top_k as u64,
-                position: all.len() as u64,
-                ..base
-            });
+            all.push(Sampling { temperature, top_k, top_p, min_p, key: 77 + top_k as u64, position: all.len() as u64 });
         }
     }
     all
