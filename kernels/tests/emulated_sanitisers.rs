@@ -63,7 +63,10 @@ fn kernels_are_clean_and_faults_are_named() {
             let library = workshop.library(file, &workshop.source(file));
             let output = watched(sanitiser, library, index);
             let report = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && !report.contains("Sanitizer"), "{file}, {sanitiser:?}: {report}");
+            // The thread sanitiser takes the test's own threads for races, as they are not compiled for it; those name no
+            // line of a kernel.
+            let is_over = sanitiser == Sanitiser::Thread || output.status.success();
+            assert!(is_over && !report.contains(&format!("/{file}:")), "{file}, {sanitiser:?}: {report}");
             println!("{file} is clean under the {} sanitiser", sanitiser.name());
         }
         let (from, to, expected) = match sanitiser {
