@@ -3,12 +3,10 @@
 mod blocks;
 mod format;
 mod iq4;
-mod mxfp4;
 mod packed;
 mod quantize;
 
 pub use format::Format;
-pub(crate) use mxfp4::LEVELS;
 pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};
 pub use quantize::{QUANTIZABLE, quantize};
 

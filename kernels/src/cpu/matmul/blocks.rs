@@ -6,7 +6,7 @@ use super::super::vector::{LANES, Vector, kernel};
 use super::Output;
 use super::quantize::{Activations, PANEL_ROWS, Panel, panels};
 use crate::device::InstructionSet;
-use crate::matrix::{BlockScales, Blocks, LEVELS};
+use crate::matrix::{BlockScales, Blocks};
 use crate::ops::matmul::Precision;
 
 /// Multiplies all rows by the given tiles, by the kernel compiled for the form of the weights.
@@ -19,7 +19,6 @@ pub(super) fn multiply(
     tiles: Range<usize>,
 ) {
     let multiply = match (w.bits, w.halves, w.minima.is_some(), &w.scales) {
-        (4, 1, false, BlockScales::Powers(_)) => multiply_form::<4, 1, 0, 1>,
         (4, 1, false, BlockScales::F16(_)) => multiply_form::<4, 1, 0, 2>,
         (4, 1, true, BlockScales::F16(_)) => multiply_form::<4, 1, 1, 2>,
         (8, 1, false, BlockScales::F16(_)) => multiply_form::<8, 1, 0, 2>,
@@ -34,8 +33,7 @@ pub(super) fn multiply(
     multiply(instruction_set, out, rows, x, w, tiles);
 }
 
-/// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes, 1 for powers of two
-/// beside codes of levels.
+/// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes.
 fn multiply_form<const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
     instruction_set: InstructionSet,
     out: &Output<'_>,
@@ -81,7 +79,7 @@ kernel! {
     }
 }
 
-/// The groups of one tile, `WIDTH` 1 reading exponents, 2 `f16` factors, 4 `f32`.
+/// The groups of one tile, `WIDTH` 2 reading `f16` factors, 4 `f32`.
 pub(super) struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize> {
     pub(super) levels: &'a [[u8; 64]],
     pub(super) scales: Factors<'a>,
@@ -90,30 +88,22 @@ pub(super) struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA:
 
 #[derive(Clone, Copy)]
 pub(super) struct Factors<'a> {
-    power: &'a [[u8; LANES]],
     half: &'a [[u16; LANES]],
     single: &'a [[f32; LANES]],
 }
 
 impl<'a> Factors<'a> {
     fn new(factors: Option<&'a BlockScales>, from: usize, count: usize) -> Self {
-        let mut found = Self { power: &[], half: &[], single: &[] };
         match factors {
-            Some(BlockScales::Powers(values)) => found.power = &values.as_chunks().0[from..][..count],
-            Some(BlockScales::F16(values)) => found.half = &values.as_chunks().0[from..][..count],
-            Some(BlockScales::F32(values)) => found.single = &values.as_chunks().0[from..][..count],
-            None => {}
+            Some(BlockScales::F16(values)) => Self { half: &values.as_chunks().0[from..][..count], single: &[] },
+            Some(BlockScales::F32(values)) => Self { half: &[], single: &values.as_chunks().0[from..][..count] },
+            None => Self { half: &[], single: &[] },
         }
-        found
     }
 
     #[inline(always)]
     pub(super) fn load<V: Vector, const WIDTH: usize>(&self, v: V, index: usize) -> V::Floats {
-        match WIDTH {
-            1 => v.load_powers(&self.power[index]),
-            2 => v.load_f16(&self.half[index]),
-            _ => v.load(&self.single[index]),
-        }
+        if WIDTH == 2 { v.load_f16(&self.half[index]) } else { v.load(&self.single[index]) }
     }
 }
 
@@ -143,11 +133,6 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
         } else {
             for quad in 0..4 {
                 (quads[quad], quads[quad + 4]) = v.load_nibbles(&levels[quad]);
-            }
-        }
-        if WIDTH == 1 {
-            for quad in 0..8 {
-                quads[quad] = v.look_up(&LEVELS, quads[quad]);
             }
         }
         quads
