@@ -157,7 +157,10 @@ fn cfg_cuda_appears_only_in_the_kernels() {
         sources(&root.join(folder), &mut files);
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
-            assert!(!text.contains("feature = \"cuda\""), "{} decides on a device", file.display());
+            for feature in ["cuda", "emulate"] {
+                let asks = text.contains(&format!("feature = \"{feature}\""));
+                assert!(!asks, "{} decides on a device by `{feature}`", file.display());
+            }
         }
     }
 }

@@ -64,6 +64,21 @@ fn list_has_one_line_for_each_preset() {
     assert_eq!(words[1..10], ["decoder", "llama", "135M", "98.36", "MB", "fits", "not", "here", "runs"]);
     let words: Vec<&str> = line("gpt-oss-120b").split_whitespace().collect();
     assert_eq!(words[3..6], ["116.8B", "≈65.25", "GB"]);
+    // Whether it fits is this machine's memory against the weights and a gibibyte beside them.
+    if let Some(memory) = lifelong::engine::machine::memory_bytes() {
+        for (line, preset) in lines.iter().zip(preset::all()) {
+            let bytes = preset.size().expect("every preset states or computes its size").bytes();
+            let expected = if bytes + (1 << 30) <= memory { " fits " } else { " too large here " };
+            assert!(line.contains(expected), "{memory} bytes: {line}");
+        }
+        assert!(lines.iter().any(|line| line.contains(" fits ")), "{text}");
+    }
+    for (line, preset) in lines.iter().zip(preset::all()) {
+        let parts =
+            [preset.architecture.as_str(), if preset.kind.to_string() == "encoder" { "encoder" } else { "decoder" }];
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        assert!(line.contains("runs"), "every preset's architecture is here: {line}");
+    }
     assert!(!bench.path("home").exists(), "listing writes nothing");
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 
 const UNGRADED: f64 = -1.0;
 
-/// One call while recalling, and at step 3 one while learning that could not be read.
+/// One call while recalling, and at step 3 two while learning: one that could not be read, and one that was too long to ask.
 fn memory_work(step: u32) -> MemoryWork {
     let call = |purpose: &str, is_read| MemoryCall {
         purpose: purpose.into(),
@@ -23,7 +23,8 @@ fn memory_work(step: u32) -> MemoryWork {
         is_read,
         usage: Usage { prompt_tokens: 7, generated_tokens: 3 },
     };
-    let learned = if step == 3 { vec![call("m/learn", false)] } else { Vec::new() };
+    let too_long = MemoryCall { usage: Usage::default(), reply: String::new(), ..call("m/learn", false) };
+    let learned = if step == 3 { vec![call("m/learn", false), too_long] } else { Vec::new() };
     MemoryWork { learned, recalled: vec![call("m/recall", true)], ..MemoryWork::default() }
 }
 
@@ -172,9 +173,9 @@ fn the_other_tables_by_hand() {
     assert_eq!(
         rows,
         [
-            "stage,purpose,calls,unread,prompt_tokens,generated_tokens",
-            "sequence/positive/rag,m/learn,3,3,21,9",
-            "sequence/positive/rag,m/recall,18,0,126,54",
+            "stage,purpose,calls,unasked,unread,prompt_tokens,generated_tokens",
+            "sequence/positive/rag,m/learn,6,3,3,21,9",
+            "sequence/positive/rag,m/recall,18,0,0,126,54",
         ]
     );
     let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();

@@ -16,7 +16,7 @@ use lifelong::engine::session::EngineOptions;
 use lifelong::engine::template::{ChatMessage, RenderOptions};
 use lifelong::engine::tokenizer::Specials;
 use lifelong::seed::Seed;
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 use lifelong_models::{Batch, Decoder, Geometry, Scratch};
 use support::{END, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
 
@@ -214,7 +214,7 @@ impl Decoder for Faulty {
         batch: &Batch<'_>,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> lifelong_models::Result<()> {
         self.inner.forward(device, batch, cache, scratch, logits)?;
         if self.steps.fetch_add(1, Ordering::Relaxed) == self.at {

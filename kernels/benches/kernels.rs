@@ -54,6 +54,7 @@ impl Bench {
             ("smollm2 q8_0 up", Format::Q8_0, 1536, 576, 30),
             ("smollm2 bf16 up", Format::BF16, 1536, 576, 30),
             ("smollm2 f32 up", Format::F32, 1536, 576, 30),
+            ("gemma q8_0 head", Format::Q8_0, 262_144, 640, 1),
             ("gemma q5_0 up", Format::Q5_0, 2048, 640, 18),
             ("gemma q4_k down", Format::Q4K, 640, 2048, 18),
             ("gemma q6_k down", Format::Q6K, 640, 2048, 18),

@@ -1,9 +1,32 @@
-//! Stands in for the GPU in a build without the feature `cuda`: nothing here can be constructed.
+//! Stands in for the GPU in a build without the features `cuda` and `emulate`: nothing here can be constructed.
 
 use crate::error::{Error, Result};
+use crate::gpu::{CudaSurvey, Gpu};
 
 /// A GPU that cannot exist in this build.
 pub(crate) enum Cuda {}
+
+/// Memory that both sides address: there is no other side.
+pub(crate) enum Managed {}
+
+/// A weight on a GPU.
+pub(crate) enum DeviceMatrix {}
+
+/// A cache on a GPU.
+pub(crate) enum DeviceCache {}
+
+/// What runs an operation where there is a GPU: there it is a call of the launcher, here it cannot be reached.
+macro_rules! on_gpu {
+    ($cuda:expr, $family:ident::$launcher:ident($($argument:expr),* $(,)?)) => {
+        $cuda.never()
+    };
+}
+pub(crate) use on_gpu;
+
+/// What this build and this machine have of CUDA.
+pub fn survey() -> CudaSurvey {
+    CudaSurvey { built_for: None, driver: None, gpus: Vec::<Gpu>::new(), problem: None }
+}
 
 impl Cuda {
     pub(crate) fn new(ordinal: usize) -> Result<Self> {
@@ -11,11 +34,55 @@ impl Cuda {
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    pub(crate) fn emulated(_order: u64) -> Result<Self> {
+        Err(Error::Cuda("a build without the feature `emulate`, which is for tests, emulates no GPU".into()))
+    }
+
+    pub(crate) fn name(&self) -> &str {
         match *self {}
     }
 
-    pub(crate) fn refuse<T>(&self, _op: &'static str) -> Result<T> {
+    pub(crate) fn never<T>(&self) -> Result<T> {
+        match *self {}
+    }
+
+    pub(crate) fn managed(&self, _length: usize) -> Result<Managed> {
+        match *self {}
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn free_memory(&self) -> Result<usize> {
+        match *self {}
+    }
+}
+
+impl Managed {
+    pub(crate) fn grown(&self, _length: usize) -> Result<Self> {
+        match *self {}
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn values(&self) -> &[f32] {
+        match *self {}
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+        match *self {}
+    }
+}
+
+impl DeviceMatrix {
+    pub(crate) fn is_quantised(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
         match *self {}
     }
 }

@@ -40,12 +40,21 @@ impl Device {
         Ok(Self::of(Backend::Cpu(Cpu::new(threads, instruction_set))))
     }
 
-    /// The GPU of this number.
+    /// The GPU of this number, from 0 in the driver's order.
     ///
     /// # Errors
-    /// [`Error::Cuda`], always for now: the message says whether the build or the kernels are missing.
+    /// [`Error::Cuda`] with what is missing: the feature `cuda` of the build, a driver, the GPU.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::of(Backend::Cuda(Cuda::new(ordinal)?)))
+    }
+
+    /// The kernels of a GPU run on the processor, thread by thread: for tests. The threads of a block take turns in an order
+    /// drawn from `order`, 0 for one after another; no result depends on it.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] in a build without the feature `emulate`.
+    pub fn emulated(order: u64) -> Result<Self> {
+        Ok(Self::of(Backend::Cuda(Cuda::emulated(order)?)))
     }
 
     /// `cpu` or `cuda`.
@@ -56,21 +65,49 @@ impl Device {
         }
     }
 
-    /// The kind of arithmetic units in use, for a run's manifest: a name of an
-    /// [`InstructionSet`].
-    pub fn instruction_set(&self) -> &'static str {
+    /// The kind of arithmetic units in use, for a run's manifest: a name of an [`InstructionSet`], the compute capability of
+    /// a GPU (`sm_90`), or `emulated`.
+    pub fn instruction_set(&self) -> &str {
         match self.backend() {
             Backend::Cpu(cpu) => cpu.instruction_set.name(),
             Backend::Cuda(cuda) => cuda.name(),
         }
     }
 
-    /// Threads that take part in an operation, counting the caller's.
+    /// Threads of the processor that take part in an operation, counting the caller's; beside a GPU, as many as there are.
     pub fn threads(&self) -> usize {
         match self.backend() {
             Backend::Cpu(cpu) => cpu.threads(),
-            Backend::Cuda(_) => 1,
+            Backend::Cuda(_) => std::thread::available_parallelism().map_or(1, usize::from),
         }
+    }
+
+    /// Waits until everything that was asked of the device is done. Until then [`crate::Values`] made for it are for
+    /// operations only; the processor is done when an operation returns.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] for an operation that failed on the device after it had returned.
+    pub fn synchronize(&self) -> Result<()> {
+        match self.backend() {
+            Backend::Cpu(_) => Ok(()),
+            Backend::Cuda(cuda) => cuda.synchronize(),
+        }
+    }
+
+    /// Bytes of a GPU's own memory that are free; `None` of the processor, whose memory the system knows of.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] when the driver does not say.
+    pub fn free_memory(&self) -> Result<Option<usize>> {
+        match self.backend() {
+            Backend::Cpu(_) => Ok(None),
+            Backend::Cuda(cuda) => cuda.free_memory().map(Some),
+        }
+    }
+
+    /// Whether weights, caches and [`crate::Values`] for it lie in a GPU's memory.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self.backend(), Backend::Cuda(_))
     }
 
     /// What has been done on this device and its clones.
@@ -169,8 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn cuda_is_refused_with_a_reason() {
-        let error = Device::cuda(0).unwrap_err();
-        assert!(matches!(&error, Error::Cuda(reason) if !reason.is_empty()), "{error}");
+    fn a_gpu_that_cannot_be_used_is_refused_with_a_reason_and_a_way_out() {
+        let Err(error) = Device::cuda(64) else { return println!("skipped: this machine has 65 GPUs") };
+        assert!(matches!(&error, Error::Cuda(reason) if reason.contains("64") || reason.contains("cpu")), "{error}");
+        assert_eq!(Device::cpu(1).free_memory().unwrap(), None);
+        Device::cpu(1).synchronize().unwrap();
     }
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::device::Device;
+use crate::cuda::{DeviceCache, on_gpu};
+use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 use crate::memory::Aligned;
 
@@ -21,7 +22,7 @@ pub enum KvType {
 }
 
 impl KvType {
-    fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
             KvType::F16 | KvType::BF16 => 2,
@@ -88,6 +89,8 @@ pub(crate) enum KvStorage {
     F32(Aligned<f32>),
     /// The bits of `f16` or `bf16`, as the cache's [`KvType`] says.
     Half(Aligned<u16>),
+    /// On a GPU, in the same layout, states included.
+    Device(DeviceCache),
 }
 
 impl std::fmt::Debug for KvCache {
@@ -100,12 +103,10 @@ impl KvCache {
     /// A zeroed cache. Memory is taken from the system as blocks are first written.
     ///
     /// # Errors
-    /// [`Error::Shape`] for an extent of zero or `block_tokens` other than 16.
+    /// [`Error::Shape`] for an extent of zero or `block_tokens` other than 16; [`Error::Cuda`] when a GPU, which takes all
+    /// of it at once, has not as much memory left.
     pub fn new(device: &Device, geometry: KvGeometry) -> Result<Self> {
         let op = "kv cache";
-        if let crate::device::Backend::Cuda(cuda) = device.backend() {
-            return cuda.refuse(op);
-        }
         let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim, kv_type, .. } = geometry;
         if block_tokens != BLOCK_TOKENS {
             let problem = format!("blocks of {block_tokens} tokens asked for, kernels work on {BLOCK_TOKENS}");
@@ -113,6 +114,10 @@ impl KvCache {
         }
         if layers == 0 || blocks == 0 || kv_heads == 0 || head_dim == 0 {
             return Err(Error::Shape { op, problem: format!("an extent of {geometry:?} is zero") });
+        }
+        if let Backend::Cuda(cuda) = device.backend() {
+            let storage = KvStorage::Device(on_gpu!(cuda, kv::cache(&geometry))?);
+            return Ok(Self { geometry, storage, states: Aligned::zeroed(0) });
         }
         let length = layers * blocks * kv_heads * geometry.head_block();
         let storage = match kv_type {
@@ -132,9 +137,29 @@ impl KvCache {
         geometry.bytes_per_block()
     }
 
+    /// Fails unless it lies where operations of this device find keys and values.
+    pub(crate) fn check_place(&self, op: &'static str, device: &Device) -> Result<()> {
+        let lies_on_gpu = matches!(self.storage, KvStorage::Device(_));
+        if lies_on_gpu == device.is_gpu() {
+            return Ok(());
+        }
+        let found = if lies_on_gpu { "a GPU" } else { "the processor" };
+        let problem = format!("the cache lies in the memory of {found}, the operation runs on {}", device.name());
+        Err(Error::Shape { op, problem })
+    }
+
     pub(crate) fn offset(&self, layer: usize, block: usize, head: usize) -> usize {
         let KvGeometry { blocks, kv_heads, .. } = self.geometry;
         ((layer * kv_heads + head) * blocks + block) * self.geometry.head_block()
+    }
+
+    /// The caller has checked that it lies there.
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn on_device(&self) -> &DeviceCache {
+        match &self.storage {
+            KvStorage::Device(cache) => cache,
+            _ => unreachable!("operations check where a cache lies: our bug"),
+        }
     }
 
     pub(crate) fn storage(&self) -> &KvStorage {

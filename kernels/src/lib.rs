@@ -2,7 +2,8 @@
 //!
 //! [`ops`] is the seam. Each operation states its formula and shapes, checks them, and makes one match on the
 //! [`Device`]. Weights are a [`Matrix`], repacked once at load for the arithmetic units; attention state is a
-//! [`KvCache`] of 16-token blocks. Activations are `f32`, row-major and contiguous.
+//! [`KvCache`] of 16-token blocks. Activations are `f32`, row-major and contiguous; those that stay between operations are
+//! [`Values`], which on a GPU lie where both sides can address them.
 //!
 //! # Numbers that do not move
 //!
@@ -18,9 +19,11 @@
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
 pub const ARITHMETIC: u32 = 2;
 
+pub mod check;
 mod cpu;
 mod device;
 mod error;
+mod gpu;
 mod kv;
 pub mod limits;
 mod matrix;
@@ -28,15 +31,20 @@ mod memory;
 pub mod ops;
 mod tally;
 mod threads;
+mod values;
 
-#[cfg(feature = "cuda")]
-pub mod cuda;
-#[cfg(not(feature = "cuda"))]
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+mod cuda;
+#[cfg(not(any(feature = "cuda", feature = "emulate")))]
 #[path = "cuda_absent.rs"]
-pub mod cuda;
+mod cuda;
+
+pub use cuda::survey as survey_cuda;
 
 pub use device::{Device, InstructionSet};
 pub use error::{Error, Result};
+pub use gpu::{CudaSurvey, Gpu};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
 pub use matrix::{Format, Matrix, QUANTIZABLE, quantize};
 pub use tally::{Tally, Work};
+pub use values::Values;

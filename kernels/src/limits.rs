@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::cpu::{Cpu, limits};
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::Result;
 use crate::memory::Aligned;
@@ -26,7 +27,7 @@ pub struct Limits {
     pub read: f64,
     /// Operations a second (a multiply and an add count as two) of 8-bit dot products out of registers.
     pub integers: f64,
-    /// The same of fused multiply-adds of `f32`.
+    /// The same of fused multiply-adds of `f32`; on a GPU of products of bf16 matrices summed in `f32`.
     pub floats: f64,
 }
 
@@ -35,11 +36,11 @@ impl Limits {
     /// what a cache holds is read faster. More than 512 MiB makes no difference and is not taken.
     ///
     /// # Errors
-    /// On a device that cannot be measured yet.
+    /// [`crate::Error::Cuda`] on a GPU that fails.
     pub fn measure(device: &Device, bytes: usize) -> Result<Limits> {
         let cpu = match device.backend() {
             Backend::Cpu(cpu) => cpu,
-            Backend::Cuda(cuda) => return cuda.refuse("limits"),
+            Backend::Cuda(cuda) => return on_gpu!(cuda, limits::measure(bytes)),
         };
         let tasks = cpu.threads() * TASKS_A_THREAD;
         let operations = (tasks * ROUNDS * limits::CHAINS) as f64;

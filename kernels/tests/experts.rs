@@ -5,6 +5,7 @@ mod reference;
 
 use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::experts::{self, Shares};
+use lifelong_kernels::ops::matmul::{self, Precision};
 use lifelong_kernels::ops::{activation, embed, kv};
 use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, KvType, Matrix};
 use reference::*;
@@ -171,10 +172,48 @@ fn four_bit_floats_are_read_exactly() {
             assert_eq!(*found, expected, "scale {scale}, code {code}");
         }
     }
+    // Without the two smallest scales the nibbles are kept as they are.
+    let table = Matrix::from_bytes(Format::MXFP4, n - 2, k, &bytes[34..]).unwrap();
+    assert_eq!(table.bytes() * 32, table.rows().next_multiple_of(16) * k * 17);
+    let mut packed = vec![0.0; (n - 2) * k];
+    embed::embedding(&Device::cpu(1), &mut packed, &table, &rows[..n - 2]).unwrap();
+    assert!(packed.iter().zip(&out[2 * k..]).all(|(a, b)| a == b));
     let broken = [255; 17];
     let table = Matrix::from_bytes(Format::MXFP4, 1, 32, &broken).unwrap();
     embed::embedding(&Device::cpu(1), &mut out[..32], &table, &[0]).unwrap();
     assert!(out[..32].iter().all(|value| value.is_nan()));
+}
+
+/// Nibbles give the bits that a byte a level gives: a scale of 1 in a row further down makes the whole matrix take bytes.
+#[test]
+fn four_bit_floats_are_multiplied_in_four_bits() {
+    let (n, k) = (37, 320);
+    let block = |row: usize, group: usize| {
+        let nibbles = (0..16).map(move |index| ((row * 31 + group * 7 + index * 13) * 2_654_435_761 >> 7) as u8);
+        std::iter::once(118 + ((row + group) % 17) as u8).chain(nibbles)
+    };
+    let bytes: Vec<u8> = (0..n).flat_map(|row| (0..k / 32).flat_map(move |group| block(row, group))).collect();
+    let wide: Vec<u8> = bytes.iter().copied().chain(std::iter::repeat_n(1, 17 * k / 32)).collect();
+    let packed = Matrix::from_bytes(Format::MXFP4, n, k, &bytes).unwrap();
+    let unpacked = Matrix::from_bytes(Format::MXFP4, n + 1, k, &wide).unwrap();
+    assert!(packed.bytes() * 2 < unpacked.bytes(), "{} of {}", packed.bytes(), unpacked.bytes());
+    for (rows, precision) in
+        [1, 2, 5, 8, 19].into_iter().flat_map(|rows| [(rows, Precision::Bits8), (rows, Precision::Bits16)])
+    {
+        let x = random(77, rows * k);
+        let mut first: Option<Vec<u32>> = None;
+        for device in devices(2) {
+            let product = |matrix: &Matrix| {
+                let mut out = vec![0.0; rows * matrix.rows()];
+                matmul::linear_each(&device, &mut [(&mut out, matrix)], &x, precision).unwrap();
+                let kept = out.chunks_exact(matrix.rows()).flat_map(|row| &row[..n]);
+                kept.map(|value| value.to_bits()).collect::<Vec<u32>>()
+            };
+            let found = product(&packed);
+            assert!(found == product(&unpacked), "{device:?}, {rows} rows, {precision:?}");
+            assert!(first.get_or_insert_with(|| found.clone()) == &found, "{device:?}, {rows} rows, {precision:?}");
+        }
+    }
 }
 
 const HEADS: usize = 6;

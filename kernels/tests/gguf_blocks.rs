@@ -33,7 +33,7 @@ fn read(format: Format, bytes: &[u8]) -> Vec<f32> {
 #[test]
 fn blocks_are_read_to_the_bit() {
     let halves: [u16; 5] = [0x3000, 0x8c00, 0x0001, 0x7bff, 0x0000];
-    let expected: [(Format, &[usize], u64); 12] = [
+    let expected: [(Format, &[usize], u64); 13] = [
         (Format::Q4_0, &[0], 0x1df5_0aa3_1d5e_7786),
         (Format::Q4_1, &[0, 2], 0x5a8a_5e52_d9dd_d686),
         (Format::Q5_0, &[0], 0x4eaa_e0d6_2236_807f),
@@ -46,6 +46,7 @@ fn blocks_are_read_to_the_bit() {
         (Format::Q6K, &[208], 0x19d9_e565_9a7f_e336),
         (Format::IQ4_NL, &[0], 0x6267_4176_c999_c36c),
         (Format::IQ4_XS, &[0], 0xeefd_abac_2f37_0b08),
+        (Format::MXFP4, &[], 0x0c58_4939_fefe_fec8),
     ];
     for (seed, (format, places, expected)) in expected.into_iter().enumerate() {
         let size = format.block_bytes();

@@ -1,6 +1,6 @@
 //! What the engine knows of a model: its dimensions, and one call a step.
 
-use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Segment};
+use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Segment, Values};
 
 use crate::error::{Error, Result};
 use crate::layers::experts::Routes;
@@ -65,15 +65,32 @@ pub struct Batch<'a> {
     pub outputs: &'a [usize],
 }
 
+/// What of its requests a decoder computes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Batching {
+    /// Rows of any requests in any chunks, behind prefixes that another request computed.
+    #[default]
+    Packed,
+    /// One request: its whole prompt in a step, then a token a step. It keeps keys and values itself, so nothing in the
+    /// cache can be gone on from.
+    OneAtATime,
+}
+
 /// A language model that decodes over a paged cache.
 pub trait Decoder: Send + Sync {
     fn geometry(&self) -> &Geometry;
+
+    /// What a step may hold.
+    fn batching(&self) -> Batching {
+        Batching::Packed
+    }
 
     /// What loading wants people to know: defaults taken, tensors ignored, weights that are not numbers.
     fn notes(&self) -> &[String];
 
     /// Runs one step: writes the keys and values of all its tokens into `cache` and leaves the next-token logits
-    /// `[outputs, V]` in `logits`. Row i of the logits is a function of the token prefix of output i alone, bit for bit.
+    /// `[outputs, V]` in `logits`. Row i of the logits is a function of the token prefix of output i alone, bit for bit. On a
+    /// GPU they are for operations only until it has been waited for ([`Device::synchronize`]).
     ///
     /// Allocates only while a step is larger than any before it: `scratch` and `logits` keep their memory.
     ///
@@ -87,7 +104,7 @@ pub trait Decoder: Send + Sync {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()>;
 }
 
@@ -99,7 +116,8 @@ pub trait Encoder: Send + Sync {
     fn notes(&self) -> &[String];
 
     /// Leaves the last hidden states `[T, H]` in `hidden`: texts packed without padding, `lengths` summing to T. The
-    /// rows of a text are a function of that text alone, bit for bit.
+    /// rows of a text are a function of that text alone, bit for bit. On a GPU they are for operations only until it has
+    /// been waited for ([`Device::synchronize`]).
     ///
     /// # Errors
     /// [`Error::Batch`] for lengths that do not sum to T, a text that is empty or longer than the context, tokens
@@ -110,40 +128,29 @@ pub trait Encoder: Send + Sync {
         tokens: &[u32],
         lengths: &[usize],
         scratch: &mut Scratch,
-        hidden: &mut Vec<f32>,
+        hidden: &mut Values,
     ) -> Result<()>;
 }
 
-/// Activations between the layers, kept from step to step.
+/// Activations between the layers, kept from step to step. Each grows to the largest step and stays, in the memory of the
+/// first step's device; what it holds is left over from the operation before.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(crate) residual: Buffer,
-    pub(crate) normed: Buffer,
-    pub(crate) query: Buffer,
-    pub(crate) key: Buffer,
-    pub(crate) value: Buffer,
-    pub(crate) attended: Buffer,
-    pub(crate) projected: Buffer,
-    pub(crate) gate: Buffer,
-    pub(crate) up: Buffer,
+    pub(crate) residual: Values,
+    pub(crate) normed: Values,
+    pub(crate) query: Values,
+    pub(crate) key: Values,
+    pub(crate) value: Values,
+    pub(crate) attended: Values,
+    pub(crate) projected: Values,
+    pub(crate) gate: Values,
+    pub(crate) up: Values,
     pub(crate) positions: Vec<u32>,
+    /// Rows of a step whose states the head reads.
+    pub(crate) outputs: Vec<u32>,
     pub(crate) routes: Routes,
     /// Keys and values of the layer at work, for encoders that are a decoder's body.
     pub(crate) cache: Option<KvCache>,
-}
-
-/// Memory for one activation; grows to the largest step and stays.
-#[derive(Debug, Default)]
-pub(crate) struct Buffer(Vec<f32>);
-
-impl Buffer {
-    /// The first `len` values. What they hold is left over from the step before: whoever asks writes them all.
-    pub fn take(&mut self, len: usize) -> &mut [f32] {
-        if self.0.len() < len {
-            self.0.resize(len, 0.0);
-        }
-        &mut self.0[..len]
-    }
 }
 
 pub(crate) fn check_batch(batch: &Batch, geometry: &Geometry) -> Result<()> {

@@ -4,7 +4,7 @@
 
 use lifelong_kernels::ops::attention::{AttentionShape, DistanceBias};
 use lifelong_kernels::ops::{embed, residual};
-use lifelong_kernels::{Device, Matrix};
+use lifelong_kernels::{Device, Matrix, Values};
 
 use crate::architecture::{Encoder, Geometry, Scratch, check_texts};
 use crate::checkpoint::Checkpoint;
@@ -88,7 +88,7 @@ impl Bert {
         let prefix = variant.prefix;
         let is_prefixed = checkpoint.contains(&format!("{prefix}embeddings.word_embeddings.weight"));
         let prefix = if is_prefixed { prefix } else { "" };
-        let mut weights = Weights::new(checkpoint, config.notes.clone());
+        let mut weights = Weights::new(checkpoint, device, config.notes.clone());
         let BertConfig { hidden, layer_norm_epsilon, .. } = *config;
         let name = |part: &str| format!("{prefix}embeddings.{part}");
         let embedding = Embedding::load(&mut weights, &name("word_embeddings"), config.vocab, hidden)?;
@@ -119,7 +119,7 @@ fn positions(weights: &mut Weights, name: &impl Fn(&str) -> String, config: &Ber
             row.iter_mut().zip(&types).for_each(|(value, first_type)| *value += first_type);
         }
     }
-    Ok(Matrix::from_f32(context, hidden, &table)?)
+    Ok(Matrix::f32_on(weights.device, context, hidden, &table)?)
 }
 
 fn geometry(architecture: &str, config: &BertConfig, weights: &Weights) -> Geometry {
@@ -185,17 +185,17 @@ impl Encoder for Bert {
         tokens: &[u32],
         lengths: &[usize],
         scratch: &mut Scratch,
-        hidden: &mut Vec<f32>,
+        hidden: &mut Values,
     ) -> Result<()> {
         check_texts(tokens, lengths, &self.geometry)?;
         let width = tokens.len() * self.geometry.hidden;
-        hidden.resize(width, 0.0);
+        let hidden = hidden.take(device, width)?;
         self.embed(device, tokens, lengths, scratch, hidden)?;
         for layer in &self.layers {
             layer.attention.bidirectional(device, hidden, lengths, self.bias.as_ref(), scratch)?;
-            layer.attention_norm.forward_residual(device, hidden, scratch.projected.take(width))?;
+            layer.attention_norm.forward_residual(device, hidden, scratch.projected.take(device, width)?)?;
             layer.mlp.forward(device, hidden, scratch)?;
-            layer.mlp_norm.forward_residual(device, hidden, scratch.projected.take(width))?;
+            layer.mlp_norm.forward_residual(device, hidden, scratch.projected.take(device, width)?)?;
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Bert {
         let Scratch { positions, residual, normed, .. } = scratch;
         positions.clear();
         positions.extend(lengths.iter().flat_map(|length| 0..*length as u32));
-        let (sum, places) = (residual.take(hidden.len()), normed.take(hidden.len()));
+        let (sum, places) = (residual.take(device, hidden.len())?, normed.take(device, hidden.len())?);
         self.embedding.forward(device, sum, tokens)?;
         embed::embedding(device, places, &self.positions, positions)?;
         residual::add(device, sum, places)?;

@@ -3,7 +3,8 @@
 //!
 //! A text is computed in one step, so no layer reads what another has kept: one layer of cache serves all of them.
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, Segment};
+use lifelong_kernels::ops::residual;
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, Segment, Values};
 
 use crate::architecture::{Batch, Encoder, Geometry, Scratch, check_texts};
 use crate::checkpoint::Checkpoint;
@@ -34,7 +35,7 @@ impl CausalEncoder {
         device: &Device,
     ) -> Result<Self> {
         let names = Names::of(checkpoint);
-        let mut weights = Weights::new(checkpoint, config.notes.clone());
+        let mut weights = Weights::new(checkpoint, device, config.notes.clone());
         let body = Body::load(&mut weights, &names, config, device)?;
         let head = format!("{}.weight", names.head);
         weights.finish(|name| weights::is_angles(name) || name == head)?;
@@ -71,11 +72,11 @@ impl Encoder for CausalEncoder {
         tokens: &[u32],
         lengths: &[usize],
         scratch: &mut Scratch,
-        hidden: &mut Vec<f32>,
+        hidden: &mut Values,
     ) -> Result<()> {
         check_texts(tokens, lengths, &self.geometry)?;
         let width = tokens.len() * self.geometry.hidden;
-        hidden.resize(width, 0.0);
+        let hidden = hidden.take(device, width)?;
         if tokens.is_empty() {
             return Ok(());
         }
@@ -87,8 +88,7 @@ impl Encoder for CausalEncoder {
         let mut cache = self.cache(device, blocks, scratch.cache.take())?;
         self.body.forward(device, &batch, &mut cache, |_| 0, scratch)?;
         scratch.cache = Some(cache);
-        hidden.copy_from_slice(scratch.normed.take(width));
-        Ok(())
+        Ok(residual::copy(device, hidden, scratch.normed.take(device, width)?)?)
     }
 }
 

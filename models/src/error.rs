@@ -41,6 +41,9 @@ pub enum Error {
     /// A step that the model cannot run: lengths that differ, a token or a position out of range.
     #[error("invalid batch: {0}")]
     Batch(String),
+    /// A model that runs through candle and that candle does not build.
+    #[error("{}: candle, which runs this architecture, cannot build it: {reason}", path.display())]
+    Candle { path: PathBuf, reason: String },
     #[error(transparent)]
     Kernel(#[from] lifelong_kernels::Error),
 }

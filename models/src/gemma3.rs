@@ -10,7 +10,7 @@
 //! "Gemma 2", §2. Safetensors hold norm weights as differences from 1, GGUF files as they are used.
 
 use lifelong_kernels::ops::rope::RopeStyle;
-use lifelong_kernels::{Device, Format, KvCache};
+use lifelong_kernels::{Device, Format, KvCache, Values};
 
 use crate::architecture::{Batch, Decoder, Geometry, Scratch, check_batch};
 use crate::checkpoint::{Checkpoint, Metadata};
@@ -185,7 +185,7 @@ const HUGGING_FACE_NORMS: NormNames = NormNames {
 pub fn load(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn Decoder>> {
     let Gemma3Config { decoder: config, local_rope } = Gemma3Config::from_checkpoint(checkpoint)?;
     let names = Names::of(checkpoint);
-    let mut weights = Weights::new(checkpoint, config.notes.clone());
+    let mut weights = Weights::new(checkpoint, device, config.notes.clone());
     let embedding = Embedding::load(&mut weights, &names.embedding, config.vocab, config.hidden)?;
     let scale = embedding_scale(config.hidden, embedding.table().format(), checkpoint.gguf().is_some());
     let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &embedding))?;
@@ -257,14 +257,14 @@ impl Decoder for Gemma3 {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
         let rows = batch.tokens.len();
         let width = rows * self.geometry.hidden;
         let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
-        first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
+        self.embedding.forward(device, scratch.residual.take(device, width)?, batch.tokens)?;
+        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let rotary = if layer.attention.shape.window.is_some() { &self.local_rotary } else { &self.rotary };
             layer.attention.causal(device, batch, cache, index, Some(rotary), scratch)?;
@@ -273,15 +273,14 @@ impl Decoder for Gemma3 {
             let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
             norm_add_and_norm(device, [&layer.after_mlp, next], width, scratch)?;
         }
-        let Scratch { normed, attended, .. } = scratch;
-        self.head.forward(device, logits, normed.take(width), batch.outputs, attended)
+        self.head.forward(device, logits, rows, batch.outputs, scratch)
     }
 }
 
 /// Adds the norm of a half layer's output to the residual and leaves the next norm of that in `normed`.
 fn norm_add_and_norm(device: &Device, [after, next]: [&RmsNorm; 2], width: usize, scratch: &mut Scratch) -> Result<()> {
     let Scratch { residual, normed, projected, .. } = scratch;
-    let projected = projected.take(width);
+    let projected = projected.take(device, width)?;
     after.forward_in_place(device, projected)?;
-    next.forward_residual(device, residual.take(width), normed.take(width), projected)
+    next.forward_residual(device, residual.take(device, width)?, normed.take(device, width)?, projected)
 }

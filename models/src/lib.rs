@@ -6,6 +6,8 @@
 
 pub mod architecture;
 pub mod bert;
+#[cfg_attr(not(feature = "candle"), path = "candle_fallback_absent.rs")]
+mod candle_fallback;
 pub mod causal_encoder;
 pub mod checkpoint;
 pub mod config;
@@ -34,7 +36,7 @@ pub mod torch_file;
 mod weights;
 pub mod xlm_roberta;
 
-pub use architecture::{Batch, Decoder, Encoder, Geometry, Scratch};
+pub use architecture::{Batch, Batching, Decoder, Encoder, Geometry, Scratch};
 pub use checkpoint::{Checkpoint, Metadata, TensorView};
 pub use error::{Error, Fault, Result};
 pub use registry::{ARCHITECTURES, load_decoder, load_encoder};

@@ -9,7 +9,7 @@
 //! Source: Touvron et al. 2023, "LLaMA", §2.2. An architecture of this shape is its [`crate::config::Family`] and the
 //! keys of its own.
 
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 
 use crate::architecture::{Batch, Decoder, Geometry, Scratch, check_batch};
 use crate::checkpoint::Checkpoint;
@@ -85,7 +85,7 @@ impl PreNorm {
         harmless: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let names = Names::of(checkpoint);
-        let mut weights = Weights::new(checkpoint, config.notes.clone());
+        let mut weights = Weights::new(checkpoint, device, config.notes.clone());
         let body = Body::load(&mut weights, &names, config, device)?;
         let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &body.embedding))?;
         weights.finish(harmless)?;
@@ -118,8 +118,8 @@ impl Body {
         let rows = batch.tokens.len();
         let width = rows * self.norm.width();
         let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        self.embedding.forward(device, scratch.residual.take(width), batch.tokens)?;
-        first.forward(device, scratch.normed.take(width), scratch.residual.take(width))?;
+        self.embedding.forward(device, scratch.residual.take(device, width)?, batch.tokens)?;
+        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let rotary = layer.rotated.then_some(&self.rotary);
             layer.mixer.forward(device, batch, cache, place(layer.place), rotary, scratch)?;
@@ -205,18 +205,17 @@ impl Decoder for PreNorm {
         batch: &Batch,
         cache: &mut KvCache,
         scratch: &mut Scratch,
-        logits: &mut Vec<f32>,
+        logits: &mut Values,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
         self.body.forward(device, batch, cache, |place| place, scratch)?;
-        let width = batch.tokens.len() * self.geometry.hidden;
-        let Scratch { normed, attended, .. } = scratch;
-        self.head.forward(device, logits, normed.take(width), batch.outputs, attended)
+        self.head.forward(device, logits, batch.tokens.len(), batch.outputs, scratch)
     }
 }
 
 /// Adds a half layer's output to the residual and leaves the next norm of that in `normed`.
 fn add_and_norm(device: &Device, norm: &RmsNorm, width: usize, scratch: &mut Scratch) -> Result<()> {
     let Scratch { residual, normed, projected, .. } = scratch;
-    norm.forward_residual(device, residual.take(width), normed.take(width), projected.take(width))
+    let (residual, normed) = (residual.take(device, width)?, normed.take(device, width)?);
+    norm.forward_residual(device, residual, normed, projected.take(device, width)?)
 }

@@ -7,7 +7,8 @@ use crate::checkpoint::{Checkpoint, Metadata};
 use crate::config::HuggingFace;
 use crate::error::{Error, Result};
 use crate::{
-    bert, gemma3, gpt_oss, llama, mistral, mpnet, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, xlm_roberta,
+    bert, candle_fallback, gemma3, gpt_oss, llama, mistral, mpnet, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3,
+    xlm_roberta,
 };
 
 /// One architecture.
@@ -27,15 +28,30 @@ pub struct Entry {
 pub enum Load {
     Decoder(fn(&Checkpoint, &Device) -> Result<Box<dyn Decoder>>),
     Encoder(fn(&Checkpoint, &Device) -> Result<Box<dyn Encoder>>),
+    /// A decoder that candle runs, under the entry's name.
+    Candle,
 }
 
 impl Entry {
     /// `decoder` or `encoder`.
     pub fn kind(&self) -> &'static str {
         match self.load {
-            Load::Decoder(_) => "decoder",
+            Load::Decoder(_) | Load::Candle => "decoder",
             Load::Encoder(_) => "encoder",
         }
+    }
+
+    /// The other program that runs it, one request at a time; `None` for those that are our own.
+    pub fn through(&self) -> Option<&'static str> {
+        match self.load {
+            Load::Candle => Some(candle_fallback::PROGRAM),
+            Load::Decoder(_) | Load::Encoder(_) => None,
+        }
+    }
+
+    /// Whether this build can load it.
+    pub fn is_built(&self) -> bool {
+        self.through().is_none() || candle_fallback::IS_BUILT
     }
 }
 
@@ -56,6 +72,14 @@ pub static ARCHITECTURES: &[Entry] = &[
     Entry { name: "xlm-roberta", gguf: &[], hugging_face: &["XLMRobertaModel", "XLMRobertaForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "roberta"], source: "Conneau et al. 2020, XLM-R, §3; Liu et al. 2019, RoBERTa, §3", load: Load::Encoder(xlm_roberta::load) },
     Entry { name: "mpnet", gguf: &[], hugging_face: &["MPNetModel", "MPNetForMaskedLM"], source: "Song et al. 2020, MPNet, §2; relative positions: Raffel et al. 2020, T5, §2.1", load: Load::Encoder(mpnet::load) },
     Entry { name: "qwen3-embedding", gguf: &[], hugging_face: &["Qwen3Model"], source: "Zhang et al. 2025, Qwen3 Embedding, §2", load: Load::Encoder(qwen3::load_encoder) },
+    Entry { name: "gemma", gguf: &[], hugging_face: &["GemmaForCausalLM"], source: "Gemma Team 2024, Gemma, §2; through candle", load: Load::Candle },
+    Entry { name: "gemma2", gguf: &[], hugging_face: &["Gemma2ForCausalLM"], source: "Gemma Team 2024, Gemma 2, §2; through candle", load: Load::Candle },
+    Entry { name: "glm4", gguf: &[], hugging_face: &["Glm4ForCausalLM"], source: "Team GLM 2024, ChatGLM, §2; through candle", load: Load::Candle },
+    Entry { name: "granite", gguf: &[], hugging_face: &["GraniteForCausalLM"], source: "Granite Team 2024, Granite 3.0, §2; through candle", load: Load::Candle },
+    Entry { name: "olmo", gguf: &[], hugging_face: &["OlmoForCausalLM"], source: "Groeneveld et al. 2024, OLMo, §2.1; through candle", load: Load::Candle },
+    Entry { name: "olmo2", gguf: &[], hugging_face: &["Olmo2ForCausalLM"], source: "OLMo Team 2025, 2 OLMo 2 Furious, §2.1; through candle", load: Load::Candle },
+    Entry { name: "phi", gguf: &[], hugging_face: &["PhiForCausalLM"], source: "Li et al. 2023, Textbooks Are All You Need II, §2.1; through candle", load: Load::Candle },
+    Entry { name: "starcoder2", gguf: &[], hugging_face: &["Starcoder2ForCausalLM"], source: "Lozhkov et al. 2024, StarCoder 2, §6; through candle", load: Load::Candle },
 ];
 
 /// The entry for the architecture that a checkpoint names.
@@ -88,9 +112,10 @@ pub fn load_decoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn 
     let entry = find(checkpoint)?;
     match entry.load {
         Load::Decoder(load) => load(checkpoint, device),
+        Load::Candle => candle_fallback::load(entry.name, checkpoint, device),
         Load::Encoder(_) => {
             let found = format!("{} (an encoder, it generates no text)", entry.name);
-            Err(unsupported(checkpoint, found, |entry| matches!(entry.load, Load::Decoder(_))))
+            Err(unsupported(checkpoint, found, |entry| entry.kind() == "decoder"))
         }
     }
 }
@@ -107,7 +132,7 @@ pub fn load_encoder(checkpoint: &Checkpoint, device: &Device) -> Result<Box<dyn 
     let entry = ARCHITECTURES.iter().find(|other| other.name == body).unwrap_or(entry);
     match entry.load {
         Load::Encoder(load) => load(checkpoint, device),
-        Load::Decoder(_) => {
+        Load::Decoder(_) | Load::Candle => {
             let found = format!("{} (a decoder, not an embedding model)", entry.name);
             Err(unsupported(checkpoint, found, |entry| matches!(entry.load, Load::Encoder(_))))
         }

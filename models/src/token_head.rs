@@ -26,9 +26,9 @@ impl TokenHead {
     /// # Errors
     /// [`Error::Io`], [`Error::Malformed`]; [`Error::ShapeMismatch`] for another width than `hidden`, and for other
     /// tensors in the file.
-    pub fn open(path: &Path, hidden: usize) -> Result<Self> {
+    pub fn open(path: &Path, hidden: usize, device: &Device) -> Result<Self> {
         let checkpoint = Checkpoint::open(path)?;
-        let mut weights = Weights::new(&checkpoint, Vec::new());
+        let mut weights = Weights::new(&checkpoint, device, Vec::new());
         let Some([outputs, _]) = checkpoint.shape("weight") else {
             let found = checkpoint.shape("weight").unwrap_or_default().to_vec();
             let (path, tensor) = (path.to_path_buf(), "weight".to_string());
@@ -38,7 +38,8 @@ impl TokenHead {
         let weight = weights.table("weight", outputs, hidden)?;
         let bias = weights.vector("bias", outputs)?;
         weights.finish(|_| false)?;
-        Ok(TokenHead { linear: Linear::from_f32(outputs, hidden, &weight, bias)?, parameters: weights.parameters })
+        let linear = Linear::from_f32(device, outputs, hidden, &weight, &bias)?;
+        Ok(TokenHead { linear, parameters: weights.parameters })
     }
 
     /// Numbers that a token gets.

@@ -11,13 +11,19 @@
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::error::{Broken, Fault};
 use crate::file::ModelFile;
 use crate::safetensors::{ELEMENT_TYPES, ElementType, TensorInfo};
 
-/// Of the pickle, which takes about 100 bytes a tensor.
-const MAX_PICKLE_BYTES: usize = 16 << 20;
+/// Of the pickle, which takes about 100 bytes a tensor: 40 000 of them.
+const MAX_PICKLE_BYTES: usize = 4 << 20;
+/// Values, marks and notes that the pickle makes, 30 a tensor. One takes up to 100 bytes here and as little as one there, so
+/// the length alone does not bound memory.
+const MAX_VALUES: usize = 5 << 18;
+/// Of a name.
+const MAX_TEXT_BYTES: usize = 1 << 12;
 /// As for safetensors.
 const MAX_TENSORS: usize = 1 << 18;
 /// Files in the zip: a storage each, and a few beside them.
@@ -65,17 +71,22 @@ fn read(bytes: &[u8]) -> Checked<Header> {
         let detail = format!("the pickle takes {} bytes, allowed are {MAX_PICKLE_BYTES}", program.len());
         return Err(Broken::new(Fault::Limit, detail));
     }
-    let mut tensors = BTreeMap::new();
+    let mut tensors: BTreeMap<String, TensorInfo> = BTreeMap::new();
+    if folder.len() > MAX_TEXT_BYTES {
+        let detail = format!("a folder of {} letters in the zip, allowed are {MAX_TEXT_BYTES}", folder.len());
+        return Err(Broken::new(Fault::Limit, detail));
+    }
     for (name, tensor) in Machine::new(program).run()? {
+        if tensors.contains_key(&*name) {
+            return Err(Broken::new(Fault::DuplicateTensor, format!("tensor `{name}` is listed twice")));
+        }
         let key = format!("{folder}data/{}", tensor.storage.key);
         let Some(range) = members.get(&key) else {
             let detail = format!("tensor `{name}` lies in `{key}`, which the zip does not hold");
             return Err(Broken::new(Fault::Truncated, detail));
         };
         let info = place(&name, &tensor, range)?;
-        if tensors.insert(name.clone(), info).is_some() {
-            return Err(Broken::new(Fault::DuplicateTensor, format!("tensor `{name}` is listed twice")));
-        }
+        tensors.insert(name.to_string(), info);
     }
     Ok(Header { tensors })
 }
@@ -109,12 +120,13 @@ fn members(bytes: &[u8]) -> Checked<BTreeMap<String, Range<usize>>> {
 }
 
 /// The bytes of a tensor in its storage.
-fn place(name: &str, tensor: &Tensor, storage: &Range<usize>) -> Checked<TensorInfo> {
+fn place(name: &str, tensor: &Tensor, range: &Range<usize>) -> Checked<TensorInfo> {
     let bad = |text: String| Broken::new(Fault::BadDims, format!("tensor `{name}` {text}"));
-    let Tensor { storage: Storage { kind, elements, .. }, offset, shape, stride } = tensor;
+    let Tensor { storage, offset, shape, stride } = tensor;
+    let Storage { kind, elements, .. } = storage.as_ref();
     let size = kind.bits as u64 / 8;
-    if elements.checked_mul(size) != Some(storage.len() as u64) {
-        let detail = format!("tensor `{name}`: {elements} × {} in a storage of {} bytes", kind.name, storage.len());
+    if elements.checked_mul(size) != Some(range.len() as u64) {
+        let detail = format!("tensor `{name}`: {elements} × {} in a storage of {} bytes", kind.name, range.len());
         return Err(Broken::new(Fault::SizeMismatch, detail));
     }
     let mut row = 1u64;
@@ -128,7 +140,7 @@ fn place(name: &str, tensor: &Tensor, storage: &Range<usize>) -> Checked<TensorI
     let Some(end) = end.filter(|_| shape.len() == stride.len()) else {
         return Err(bad(format!("of shape {shape:?} at element {offset} leaves its storage of {elements}")));
     };
-    let at = |element: u64| storage.start + (element * size) as usize;
+    let at = |element: u64| range.start + (element * size) as usize;
     let shape = shape.iter().map(|extent| *extent as usize).collect();
     Ok(TensorInfo { shape, kind, range: at(*offset)..at(end) })
 }
@@ -136,7 +148,7 @@ fn place(name: &str, tensor: &Tensor, storage: &Range<usize>) -> Checked<TensorI
 /// A tensor as the pickle describes it.
 #[derive(Clone, Debug)]
 struct Tensor {
-    storage: Storage,
+    storage: Rc<Storage>,
     /// Elements.
     offset: u64,
     shape: Vec<u64>,
@@ -197,12 +209,12 @@ fn unsafe_pickle(detail: String) -> Broken {
 enum Value {
     Nothing,
     Number(i64),
-    Text(std::rc::Rc<str>),
+    Text(Rc<str>),
     Tuple(usize),
     Dictionary(usize),
     Name(Name),
-    Storage(std::rc::Rc<Storage>),
-    Tensor(std::rc::Rc<Tensor>),
+    Storage(Rc<Storage>),
+    Tensor(Rc<Tensor>),
 }
 
 /// Runs the instructions of one pickle.
@@ -211,6 +223,8 @@ struct Machine<'a> {
     at: usize,
     stack: Vec<Value>,
     marks: Vec<usize>,
+    /// Values made so far.
+    made: usize,
     memo: BTreeMap<u32, Value>,
     tuples: Vec<Vec<Value>>,
     dictionaries: Vec<Vec<(Value, Value)>>,
@@ -223,13 +237,14 @@ impl<'a> Machine<'a> {
             at: 0,
             stack: Vec::new(),
             marks: Vec::new(),
+            made: 0,
             memo: BTreeMap::new(),
             tuples: Vec::new(),
             dictionaries: Vec::new(),
         }
     }
 
-    fn run(mut self) -> Checked<Vec<(String, Tensor)>> {
+    fn run(mut self) -> Checked<Vec<(Rc<str>, Rc<Tensor>)>> {
         loop {
             let at = self.at;
             let code = self.take(1)?[0];
@@ -245,20 +260,20 @@ impl<'a> Machine<'a> {
             // Protocol and frame lengths say nothing that is needed.
             0x80 => drop(self.take(1)?),
             0x95 => drop(self.take(8)?),
-            b'N' => self.stack.push(Value::Nothing),
-            0x88 => self.stack.push(Value::Number(1)),
-            0x89 => self.stack.push(Value::Number(0)),
+            b'N' => self.push(Value::Nothing)?,
+            0x88 => self.push(Value::Number(1))?,
+            0x89 => self.push(Value::Number(0))?,
             b'J' => {
                 let bytes = self.array::<4>()?;
-                self.stack.push(Value::Number(i32::from_le_bytes(bytes).into()));
+                self.push(Value::Number(i32::from_le_bytes(bytes).into()))?;
             }
             b'K' => {
                 let [byte] = self.array::<1>()?;
-                self.stack.push(Value::Number(byte.into()));
+                self.push(Value::Number(byte.into()))?;
             }
             b'M' => {
                 let bytes = self.array::<2>()?;
-                self.stack.push(Value::Number(u16::from_le_bytes(bytes).into()));
+                self.push(Value::Number(u16::from_le_bytes(bytes).into()))?;
             }
             0x8a => self.long()?,
             b'X' => {
@@ -269,14 +284,17 @@ impl<'a> Machine<'a> {
                 let [length] = self.array::<1>()?;
                 self.text(length.into())?;
             }
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                self.count(1)?;
+                self.marks.push(self.stack.len());
+            }
             b')' => self.tuple(0)?,
             0x85..=0x87 => self.tuple((code - 0x84).into())?,
             b't' => {
                 let count = self.since_mark()?;
                 self.tuple(count)?;
             }
-            b'}' => self.dictionary(),
+            b'}' => self.dictionary()?,
             b'q' => {
                 let [slot] = self.array::<1>()?;
                 self.remember(slot.into())?;
@@ -296,12 +314,12 @@ impl<'a> Machine<'a> {
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                self.stack.push(Value::Name(Name::find(module, name)?));
+                self.push(Value::Name(Name::find(module, name)?))?;
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
                 let (Value::Text(name), Value::Text(module)) = (name, module) else { return Err(self.odd(at)) };
-                self.stack.push(Value::Name(Name::find(&module, &name)?));
+                self.push(Value::Name(Name::find(&module, &name)?))?;
             }
             b'Q' => self.storage(at)?,
             b'R' => self.call(at)?,
@@ -324,7 +342,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Checked<Vec<(String, Tensor)>> {
+    fn finish(mut self) -> Checked<Vec<(Rc<str>, Rc<Tensor>)>> {
         let Value::Dictionary(top) = self.pop()? else {
             let detail = "the pickle holds something else than a dictionary of tensors";
             return Err(Broken::new(Fault::BadHeader, detail));
@@ -334,7 +352,7 @@ impl<'a> Machine<'a> {
             return Err(Broken::new(Fault::Limit, format!("{} tensors, allowed are {MAX_TENSORS}", entries.len())));
         }
         let named = |(key, value): (Value, Value)| match (key, value) {
-            (Value::Text(name), Value::Tensor(tensor)) => Ok((name.to_string(), tensor.as_ref().clone())),
+            (Value::Text(name), Value::Tensor(tensor)) => Ok((name, tensor)),
             (key, _) => {
                 let name: String = format!("{key:?}").chars().take(80).collect();
                 Err(Broken::new(Fault::BadHeader, format!("entry {name} of the dictionary is no tensor")))
@@ -370,16 +388,18 @@ impl<'a> Machine<'a> {
         }
         let mut wide = if bytes.last().is_some_and(|byte| byte & 128 != 0) { [255; 8] } else { [0; 8] };
         wide[..bytes.len()].copy_from_slice(bytes);
-        self.stack.push(Value::Number(i64::from_le_bytes(wide)));
-        Ok(())
+        self.push(Value::Number(i64::from_le_bytes(wide)))
     }
 
     fn text(&mut self, length: usize) -> Checked<()> {
+        if length > MAX_TEXT_BYTES {
+            let detail = format!("a text of {length} bytes in the pickle, allowed are {MAX_TEXT_BYTES}");
+            return Err(Broken::new(Fault::Limit, detail));
+        }
         let bytes = self.take(length)?;
         let text = std::str::from_utf8(bytes)
             .map_err(|_| Broken::new(Fault::BadUtf8, format!("a text before byte {} of the pickle", self.at)))?;
-        self.stack.push(Value::Text(text.into()));
-        Ok(())
+        self.push(Value::Text(text.into()))
     }
 
     fn line(&mut self) -> Checked<&'a str> {
@@ -398,6 +418,22 @@ impl<'a> Machine<'a> {
             Fault::BadHeader,
             format!("byte {at} of the pickle: the instruction does not fit what is before it"),
         )
+    }
+
+    fn push(&mut self, value: Value) -> Checked<()> {
+        // A tensor is larger than the rest.
+        self.count(if matches!(value, Value::Tensor(_)) { 3 } else { 1 })?;
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn count(&mut self, values: usize) -> Checked<()> {
+        self.made += values;
+        if self.made <= MAX_VALUES {
+            return Ok(());
+        }
+        let detail = format!("byte {} of the pickle: it makes more than {MAX_VALUES} values", self.at);
+        Err(Broken::new(Fault::Limit, detail))
     }
 
     fn pop(&mut self) -> Checked<Value> {
@@ -424,25 +460,24 @@ impl<'a> Machine<'a> {
     fn tuple(&mut self, count: usize) -> Checked<()> {
         let items = self.split_off(count)?;
         self.tuples.push(items);
-        self.stack.push(Value::Tuple(self.tuples.len() - 1));
-        Ok(())
+        self.push(Value::Tuple(self.tuples.len() - 1))
     }
 
-    fn dictionary(&mut self) {
+    fn dictionary(&mut self) -> Checked<()> {
         self.dictionaries.push(Vec::new());
-        self.stack.push(Value::Dictionary(self.dictionaries.len() - 1));
+        self.push(Value::Dictionary(self.dictionaries.len() - 1))
     }
 
     fn remember(&mut self, slot: u32) -> Checked<()> {
         let value = self.stack.last().cloned().ok_or_else(|| self.odd(self.at))?;
+        self.count(1)?;
         self.memo.insert(slot, value);
         Ok(())
     }
 
     fn recall(&mut self, slot: u32) -> Checked<()> {
         let value = self.memo.get(&slot).cloned().ok_or_else(|| self.odd(self.at))?;
-        self.stack.push(value);
-        Ok(())
+        self.push(value)
     }
 
     fn set_items(&mut self, count: usize, at: usize) -> Checked<()> {
@@ -472,18 +507,17 @@ impl<'a> Machine<'a> {
             return Err(self.odd(at));
         }
         let storage = Storage { kind, key: key.to_string(), elements };
-        self.stack.push(Value::Storage(storage.into()));
-        Ok(())
+        self.push(Value::Storage(storage.into()))
     }
 
     fn call(&mut self, at: usize) -> Checked<()> {
         let (arguments, name) = (self.pop()?, self.pop()?);
         let (Value::Tuple(arguments), Value::Name(name)) = (arguments, name) else { return Err(self.odd(at)) };
         match (name, self.tuples[arguments].as_slice()) {
-            (Name::Dictionary, []) => self.dictionary(),
+            (Name::Dictionary, []) => self.dictionary()?,
             (Name::Parameter, [Value::Tensor(tensor), ..]) => {
                 let tensor = tensor.clone();
-                self.stack.push(Value::Tensor(tensor));
+                self.push(Value::Tensor(tensor))?;
             }
             (
                 Name::Tensor,
@@ -491,8 +525,8 @@ impl<'a> Machine<'a> {
             ) => {
                 let (shape, stride) = (self.extents(*shape, at)?, self.extents(*stride, at)?);
                 let offset = u64::try_from(*offset).map_err(|_| self.odd(at))?;
-                let tensor = Tensor { storage: storage.as_ref().clone(), offset, shape, stride };
-                self.stack.push(Value::Tensor(tensor.into()));
+                let tensor = Tensor { storage: storage.clone(), offset, shape, stride };
+                self.push(Value::Tensor(tensor.into()))?;
             }
             _ => return Err(self.odd(at)),
         }

@@ -1,10 +1,11 @@
 //! Taking weights out of a checkpoint: shapes checked, every tensor accounted for, bad values noted.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lifelong_kernels::{Format, Matrix, quantize};
+use lifelong_kernels::{Device, Format, Matrix, Values, quantize};
 
 use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
@@ -15,6 +16,8 @@ use crate::fp8;
 /// The tensors of one model while it is being built.
 pub(crate) struct Weights<'a> {
     pub checkpoint: &'a Checkpoint,
+    /// Where the model will run.
+    pub device: &'a Device,
     taken: BTreeSet<&'a str>,
     /// Elements of the tensors taken so far.
     pub parameters: u64,
@@ -24,36 +27,28 @@ pub(crate) struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    pub fn new(checkpoint: &'a Checkpoint, notes: Vec<String>) -> Self {
-        Weights { checkpoint, taken: BTreeSet::new(), parameters: 0, bytes: 0, notes }
+    pub fn new(checkpoint: &'a Checkpoint, device: &'a Device, notes: Vec<String>) -> Self {
+        Weights { checkpoint, device, taken: BTreeSet::new(), parameters: 0, bytes: 0, notes }
     }
 
     /// A weight of `n` outputs and `k` inputs.
     pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
-        if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
-            let bytes = self.eight_bit_floats(name, n, k)?;
-            return Ok(Matrix::from_bytes(Format::BF16, n, k, &bytes)?);
-        }
-        let view = self.take(name, &[n, k])?;
-        Ok(Matrix::from_bytes(view.format, n, k, view.bytes)?)
+        let (stored, bytes) = self.stored(name, &[n, k])?;
+        Ok(Matrix::on(self.device, stored, n, k, &bytes)?)
     }
 
     /// The weight of a projection: as [`Weights::matrix`], in the format that the checkpoint is to be quantised to.
     pub fn projection(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
         let Some(format) = self.checkpoint.quantize() else { return self.matrix(name, n, k) };
-        if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
-            let bytes = self.eight_bit_floats(name, n, k)?;
-            return self.quantised(name, Format::BF16, &bytes, n, k, format);
-        }
-        let view = self.take(name, &[n, k])?;
-        self.quantised(name, view.format, view.bytes, n, k, format)
+        let (stored, bytes) = self.stored(name, &[n, k])?;
+        self.quantised(name, stored, &bytes, n, k, format)
     }
 
     /// A projection that was cut out of a larger tensor: as [`Weights::projection`]. Blocks stay as they are stored.
     pub fn packed(&mut self, name: &str, stored: Format, bytes: &[u8], n: usize, k: usize) -> Result<Matrix> {
         match self.checkpoint.quantize() {
             Some(format) if stored.block_values() == 1 => self.quantised(name, stored, bytes, n, k, format),
-            _ => Ok(Matrix::from_bytes(stored, n, k, bytes)?),
+            _ => Ok(Matrix::on(self.device, stored, n, k, bytes)?),
         }
     }
 
@@ -69,13 +64,13 @@ impl<'a> Weights<'a> {
         let fits = |format: Format| k.is_multiple_of(format.block_values());
         let Some(chosen) = [format, Format::Q8_0].into_iter().find(|format| fits(*format)) else {
             self.note(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
-            return Ok(Matrix::from_bytes(stored, n, k, bytes)?);
+            return Ok(Matrix::on(self.device, stored, n, k, bytes)?);
         };
         if chosen != format {
             self.note(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
         }
-        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::from_bytes(stored, n, k, bytes)?) };
-        Ok(Matrix::from_bytes(chosen, n, k, &quantize(chosen, n, k, &values)?)?)
+        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::on(self.device, stored, n, k, bytes)?) };
+        Ok(Matrix::on(self.device, chosen, n, k, &quantize(chosen, n, k, &values)?)?)
     }
 
     /// Says what holds for all experts of a stack once.
@@ -85,22 +80,34 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// A weight of 8-bit floats and its scales, in bfloat16.
-    fn eight_bit_floats(&mut self, name: &str, n: usize, k: usize) -> Result<Vec<u8>> {
+    /// Weights `[.., n, k]` as they are multiplied: as they are stored, 8-bit floats in bfloat16.
+    fn stored(&mut self, name: &str, shape: &[usize]) -> Result<(Format, Cow<'a, [u8]>)> {
+        if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
+            return Ok((Format::BF16, self.eight_bit_floats(name, shape)?.into()));
+        }
+        let view = self.take(name, shape)?;
+        Ok((view.format, view.bytes.into()))
+    }
+
+    /// Weights `[.., n, k]` of 8-bit floats and their scales, in bfloat16.
+    fn eight_bit_floats(&mut self, name: &str, expected: &[usize]) -> Result<Vec<u8>> {
         let block = fp8::block(self.checkpoint)?;
         let scale_name = fp8::check_scales(self.checkpoint, name)?;
-        let scales = vector_of(self.checkpoint, &scale_name, &[n.div_ceil(block[0]), k.div_ceil(block[1])])?;
+        let &[ref before @ .., n, k] = expected else { unreachable!("a weight has rows and columns: our bug") };
+        let blocks = [n.div_ceil(block[0]), k.div_ceil(block[1])];
+        let scales = numbers_of(self.checkpoint, &scale_name, &[before, &blocks[..]].concat())?;
         let Some((name, shape, bytes)) = self.checkpoint.stored(name) else { return Ok(Vec::new()) };
-        if shape != [n, k] {
+        if shape != expected {
             let (path, tensor) = (self.checkpoint.path().to_path_buf(), name.to_string());
-            return Err(Error::ShapeMismatch { path, tensor, expected: vec![n, k], found: shape.to_vec() });
+            return Err(Error::ShapeMismatch { path, tensor, expected: expected.to_vec(), found: shape.to_vec() });
         }
-        let numbers = fp8::to_bf16(bytes, k, &scales, block);
+        let matrices = bytes.chunks_exact(n * k).zip(scales.chunks_exact(blocks[0] * blocks[1]));
+        let numbers: Vec<u8> = matrices.flat_map(|(bytes, scales)| fp8::to_bf16(bytes, k, scales, block)).collect();
         if has_non_finite(Format::BF16, &numbers) {
             self.notes.push(format!("non-finite weight in `{name}`"));
         }
         self.taken.insert(name);
-        self.parameters += (n * k) as u64;
+        self.parameters += bytes.len() as u64;
         self.bytes += bytes.len() as u64;
         Ok(numbers)
     }
@@ -108,24 +115,25 @@ impl<'a> Weights<'a> {
     /// Several weights that are stored as one, their rows behind one another: `n` rows each.
     pub fn split<const N: usize>(&mut self, name: &str, n: [usize; N], k: usize) -> Result<[Matrix; N]> {
         let total: usize = n.iter().sum();
-        let view = self.take(name, &[total, k])?;
-        let row_bytes = view.bytes.len() / total;
+        let (stored, bytes) = self.stored(name, &[total, k])?;
+        let row_bytes = bytes.len() / total;
         let mut start = 0;
         let mut parts = Vec::with_capacity(N);
         for n in n {
-            let bytes = &view.bytes[start * row_bytes..(start + n) * row_bytes];
+            let bytes = &bytes[start * row_bytes..(start + n) * row_bytes];
             parts.push(match self.checkpoint.quantize() {
-                Some(format) => self.quantised(name, view.format, bytes, n, k, format)?,
-                None => Matrix::from_bytes(view.format, n, k, bytes)?,
+                Some(format) => self.quantised(name, stored, bytes, n, k, format)?,
+                None => Matrix::on(self.device, stored, n, k, bytes)?,
             });
             start += n;
         }
         Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
     }
 
-    /// One weight of `n` outputs and `k` inputs an expert, as they stand in the file: `[experts, n, k]`.
-    pub fn stack(&mut self, name: &str, shape: [usize; 3]) -> Result<TensorView<'a>> {
-        self.take(name, &shape)
+    /// One weight of `n` outputs and `k` inputs an expert, as they stand in the file: `[experts, n, k]`; 8-bit floats in
+    /// bfloat16.
+    pub fn stack(&mut self, name: &str, shape: [usize; 3]) -> Result<(Format, Cow<'a, [u8]>)> {
+        self.stored(name, &shape)
     }
 
     /// As [`Weights::stack`], of plain numbers.
@@ -150,6 +158,17 @@ impl<'a> Weights<'a> {
         floats(self.checkpoint, &view)
     }
 
+    /// A bias or a norm, where operations read it.
+    pub fn values(&mut self, name: &str, n: usize) -> Result<Values> {
+        let values = self.vector(name, n)?;
+        self.placed(&values)
+    }
+
+    /// Numbers at hand, where operations read them.
+    pub fn placed(&self, values: &[f32]) -> Result<Values> {
+        Ok(Values::copied(self.device, values)?)
+    }
+
     /// A matrix as plain numbers, row-major.
     pub fn table(&mut self, name: &str, n: usize, k: usize) -> Result<Vec<f32>> {
         let view = self.take(name, &[n, k])?;
@@ -164,11 +183,11 @@ impl<'a> Weights<'a> {
 
     /// Two projections of `n` outputs whose rows take turns in one tensor, `turn` rows at a time.
     pub fn in_turns(&mut self, name: &str, n: usize, turn: usize, k: usize) -> Result<[Matrix; 2]> {
-        let view = self.take(name, &[2 * n, k])?;
-        let turn_bytes = view.bytes.len() / (2 * n) * turn;
+        let (stored, bytes) = self.stored(name, &[2 * n, k])?;
+        let turn_bytes = bytes.len() / (2 * n) * turn;
         let mut every_second = |first: usize| -> Result<Matrix> {
-            let bytes: Vec<u8> = view.bytes.chunks(turn_bytes).skip(first).step_by(2).flatten().copied().collect();
-            self.packed(name, view.format, &bytes, n, k)
+            let bytes: Vec<u8> = bytes.chunks(turn_bytes).skip(first).step_by(2).flatten().copied().collect();
+            self.packed(name, stored, &bytes, n, k)
         };
         Ok([every_second(0)?, every_second(1)?])
     }
@@ -189,14 +208,14 @@ impl<'a> Weights<'a> {
         build: impl Fn(&mut Weights<'a>, usize) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let (next, built) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let checkpoint = self.checkpoint;
+        let (checkpoint, device) = (self.checkpoint, self.device);
         let work = || {
             loop {
                 let layer = next.fetch_add(1, Ordering::Relaxed);
                 if layer >= count {
                     return;
                 }
-                let mut weights = Weights::new(checkpoint, Vec::new());
+                let mut weights = Weights::new(checkpoint, device, Vec::new());
                 let outcome = build(&mut weights, layer);
                 if outcome.is_err() {
                     // Lower layers are all taken already; higher ones would only repeat the error.
@@ -301,7 +320,7 @@ fn checked<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[usize]) -> Resul
 }
 
 /// As [`vector`], of any shape.
-fn vector_of(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+pub(crate) fn numbers_of(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
     floats(checkpoint, &checked(checkpoint, name, shape)?)
 }
 

@@ -4,7 +4,7 @@ mod shared;
 
 use std::path::{Path, PathBuf};
 
-use lifelong_kernels::{Device, Format};
+use lifelong_kernels::{Device, Format, Values};
 use lifelong_models::architecture::{Decoder, Encoder, Scratch};
 use lifelong_models::{Checkpoint, load_decoder, load_encoder};
 use serde::Deserialize;
@@ -254,9 +254,9 @@ struct Encoded {
 
 fn encode(model: &dyn Encoder, device: &Device, texts: &[Vec<u32>]) -> Vec<f32> {
     let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-    let mut hidden = Vec::new();
+    let mut hidden = Values::default();
     model.forward(device, &texts.concat(), &lengths, &mut Scratch::default(), &mut hidden).unwrap();
-    hidden
+    hidden.to_vec()
 }
 
 fn check_encoder(name: &str) {

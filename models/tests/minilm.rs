@@ -5,8 +5,8 @@ mod shared;
 
 use std::path::Path;
 
-use lifelong_kernels::Device;
 use lifelong_kernels::ops::pool;
+use lifelong_kernels::{Device, Values};
 use lifelong_models::architecture::{Encoder, Scratch};
 use lifelong_models::{Checkpoint, load_encoder};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ struct Golden {
 fn embed(model: &dyn Encoder, device: &Device, texts: &[Vec<u32>]) -> Vec<Vec<f32>> {
     let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
     let width = model.geometry().hidden;
-    let (mut hidden, mut pooled) = (Vec::new(), vec![0.0; texts.len() * width]);
+    let (mut hidden, mut pooled) = (Values::default(), vec![0.0; texts.len() * width]);
     model.forward(device, &texts.concat(), &lengths, &mut Scratch::default(), &mut hidden).unwrap();
     pool::mean(device, &mut pooled, &hidden, &lengths).unwrap();
     pool::l2_normalize(device, &mut pooled, width).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device as CandleDevice, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, llama, quantized_llama};
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, Values};
 use lifelong_models::architecture::Scratch;
 use lifelong_models::{Checkpoint, load_decoder, load_encoder};
 use shared::decode;
@@ -73,7 +73,7 @@ fn check_bert(folder: &Path, texts: &[Vec<u32>]) {
     let theirs = bert::BertModel::load(tensors(folder), &read_config(folder)).unwrap();
     let device = Device::cpu(2);
     let ours = load_encoder(&Checkpoint::open(folder).unwrap(), &device).unwrap();
-    let mut hidden = Vec::new();
+    let mut hidden = Values::default();
     for text in texts {
         let ids = batch_of_one(text);
         let expected = values(&theirs.forward(&ids, &ids.zeros_like().unwrap(), None).unwrap());

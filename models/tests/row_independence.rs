@@ -5,7 +5,7 @@ mod shared;
 
 use std::path::Path;
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment, Values};
 use lifelong_models::architecture::{Batch, Decoder, Scratch};
 use lifelong_models::{Checkpoint, Error, load_decoder, load_encoder};
 use shared::{decode, draw};
@@ -86,7 +86,7 @@ fn a_batch_of_segments_equals_single_requests() {
             })
             .collect();
         let mut cache = KvCache::new(&device, model.geometry().kv(64)).unwrap();
-        let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut logits) = (Scratch::default(), Values::default());
         let mut step = 0;
         while requests.iter().any(|request| request.done < request.tokens.len()) {
             run_step(model.as_ref(), &device, &mut requests, &mut cache, &mut scratch, &mut logits, step);
@@ -106,7 +106,7 @@ fn run_step(
     requests: &mut [Request],
     cache: &mut KvCache,
     scratch: &mut Scratch,
-    logits: &mut Vec<f32>,
+    logits: &mut Values,
     step: u64,
 ) {
     let (mut tokens, mut positions, mut segments, mut tables) = (vec![], vec![], vec![], vec![]);
@@ -144,7 +144,7 @@ fn a_prefix_in_the_cache_equals_one_that_is_computed() {
         let device = Device::cpu(2);
         let model = load_decoder(&checkpoint(name), &device).unwrap();
         let mut cache = KvCache::new(&device, model.geometry().kv(8)).unwrap();
-        let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut logits) = (Scratch::default(), Values::default());
         let prefix = 2 * BLOCK_TOKENS;
         let texts = [3, 4].map(|seed| {
             let mut text = tokens(model.as_ref(), 2, prefix);
@@ -181,7 +181,7 @@ fn check_encoder_rows(name: &str) {
         (1..=12).map(|len| (0..len * 3).map(|at| (draw(len, at) % 40) as u32).collect()).collect();
     let run = |texts: &[Vec<u32>], scratch: &mut Scratch| {
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let mut hidden = Vec::new();
+        let mut hidden = Values::default();
         model.forward(&device, &texts.concat(), &lengths, scratch, &mut hidden).unwrap();
         bits(&hidden)
     };
@@ -199,7 +199,7 @@ fn steps_that_cannot_run_say_why() {
     let mut run = |tokens: &[u32], positions: &[u32], outputs: &[usize]| {
         let segments = [Segment { query_start: 0, query_len: tokens.len(), context_len: 0, table: 0..1 }];
         let batch = Batch { tokens, positions, segments: &segments, tables: &[0], outputs };
-        model.forward(&device, &batch, &mut cache, &mut Scratch::default(), &mut Vec::new())
+        model.forward(&device, &batch, &mut cache, &mut Scratch::default(), &mut Values::default())
     };
     assert!(run(&[1, 2], &[0, 1], &[1]).is_ok());
     for (outcome, word) in [
@@ -213,7 +213,7 @@ fn steps_that_cannot_run_say_why() {
     }
     let bert = load_encoder(&checkpoint("bert"), &device).unwrap();
     let encode = |tokens: &[u32], lengths: &[usize]| {
-        bert.forward(&device, tokens, lengths, &mut Scratch::default(), &mut Vec::new())
+        bert.forward(&device, tokens, lengths, &mut Scratch::default(), &mut Values::default())
     };
     assert!(encode(&[1, 2], &[1, 1]).is_ok());
     assert!(matches!(encode(&[1, 2], &[1]), Err(Error::Batch(_))));

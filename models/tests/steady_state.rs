@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lifelong_kernels::{Device, KvCache, Segment};
+use lifelong_kernels::{Device, KvCache, Segment, Values};
 use lifelong_models::architecture::{Batch, Scratch};
 use lifelong_models::{Checkpoint, load_decoder};
 
@@ -42,7 +42,7 @@ fn decode_steps_reuse_their_memory() {
     let device = Device::cpu(2);
     let model = load_decoder(&Checkpoint::open(&path).unwrap(), &device).unwrap();
     let mut cache = KvCache::new(&device, model.geometry().kv(REQUESTS)).unwrap();
-    let (mut scratch, mut logits) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut logits) = (Scratch::default(), Values::default());
     let tables: Vec<u32> = (0..REQUESTS as u32).collect();
     let outputs: Vec<usize> = (0..REQUESTS).collect();
     let steps: Vec<(Vec<Segment>, Vec<u32>)> = (0..16)

@@ -131,3 +131,29 @@ fn damaged_files_are_errors() {
         }
     }
 }
+
+/// Instructions of one byte that leave a hundred bytes behind: the count ends them, at a tenth of a second and 100 MB.
+#[test]
+fn short_instructions_do_not_fill_memory() {
+    let start = std::time::Instant::now();
+    let before = resident_bytes();
+    for instruction in [&b")"[..], b"}", b"N", b"(", b"\x8c\x00", b"K\x01\x94"] {
+        let program = [b"\x80\x02".to_vec(), instruction.repeat((4 << 20) / instruction.len() - 8)].concat();
+        let (fault, detail) = fault(archive(&[("a/data.pkl", &program)]));
+        assert_eq!(fault, Fault::Limit, "{detail}");
+    }
+    assert_eq!(fault(archive(&[("a/data.pkl", &vec![b'N'; (4 << 20) + 1])])).0, Fault::Limit, "too long");
+    let long = [&b"\x80\x02X\x01\x10\x00\x00"[..], &[b'a'; 4097], b"."].concat();
+    assert_eq!(fault(archive(&[("a/data.pkl", &long)])).0, Fault::Limit, "a name of 4097 letters");
+    assert!(start.elapsed().as_secs_f64() < 1.0, "{:?}", start.elapsed());
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        assert!(after.saturating_sub(before) < 200 << 20, "{before} → {after}");
+    }
+}
+
+/// The most memory this program has taken; `None` where the system does not say.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}

@@ -33,6 +33,17 @@ pub fn with_demonstrations(
     build(task, &turns, backbone)
 }
 
+/// The tokens of a reply as it follows a prompt of this module: what the model would have to generate to say it, without
+/// the token that ends its turn.
+pub fn reply_tokens(reply: &str, backbone: &dyn Prompter) -> Vec<u32> {
+    match backbone.has_template() {
+        true => backbone.encode_reply(reply),
+        // The labelled text of a model without a template puts a space before a reply.
+        false if !reply.is_empty() => backbone.encode_reply(&format!(" {reply}")),
+        false => Vec::new(),
+    }
+}
+
 /// A prompt with what of a recalled context is in it.
 pub struct Recalled {
     pub prompt: Prompt,

@@ -7,7 +7,7 @@ use crate::config::{ByteSize, EngineConfig};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engine (speed and memory only; results stay the same)")]
 pub struct EngineArgs {
-    /// Device: `auto` takes the first GPU when the program was built for one, else the CPU
+    /// Device: `cpu`, `cuda:N`, or `auto` for the first GPU where the program was built with CUDA and there is one, else the CPU
     #[arg(long, default_value = "auto")]
     device: String,
     /// Most requests decoded in one step; lower it when memory is short
@@ -16,7 +16,8 @@ pub struct EngineArgs {
     /// Compute threads [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
-    /// Memory of the KV cache, for example `2GiB` [default: a quarter of the free memory, at most 8GiB]
+    /// Memory of the KV cache, for example `2GiB` [default: a quarter of the free memory, at most 8GiB; on a GPU nine tenths
+    /// of what the weights leave]
     #[arg(long)]
     kv_memory: Option<ByteSize>,
     /// Most prompt tokens computed in one step

@@ -2,9 +2,11 @@
 
 mod bench;
 mod calibrate;
+mod doctor;
 mod embed;
 mod engine_args;
 mod generate;
+mod gpu_check;
 mod growth;
 mod list;
 mod models;
@@ -43,6 +45,10 @@ enum Command {
     Models(models::ModelsArgs),
     /// List what can be named in a run file
     List(list::ListArgs),
+    /// Say what is found on this machine (GPU, instruction set, sandbox, Python, models), what is missing and how to mend it
+    Doctor(doctor::DoctorArgs),
+    /// Check a GPU: every kernel and a whole model against the processor, equal results in any batch, then its speed
+    GpuCheck(gpu_check::GpuCheckArgs),
 }
 
 /// Runs one command.
@@ -60,6 +66,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::GpuCheck(args) => gpu_check::run(&args),
     }
 }
 

@@ -66,7 +66,7 @@ pub fn list() -> anyhow::Result<()> {
             size(preset),
             memory_word(preset, memory),
             if is_here(preset, &sources)? { "here" } else { "not here" },
-            if card::is_ported(&preset.architecture) { "runs" } else { "architecture not ported yet" },
+            runs_word(&preset.architecture),
             preset.source,
         );
     }
@@ -95,6 +95,15 @@ fn memory_word(preset: &Preset, memory: Option<u64>) -> &'static str {
         (Some(size), Some(memory)) if machine::fits(size.bytes(), memory) => "fits",
         (Some(_), Some(_)) => "too large here",
         _ => "fits?",
+    }
+}
+
+fn runs_word(architecture: &str) -> String {
+    match (card::is_ported(architecture), card::through(architecture)) {
+        (true, None) => "runs".into(),
+        (true, Some(program)) => format!("runs through {program}"),
+        (false, Some(program)) => format!("not in this build, which has no {program}"),
+        (false, None) => "architecture not ported yet".into(),
     }
 }
 

@@ -70,8 +70,6 @@ fn lay_over(under: &mut Table, over: Table) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     const BASE: &str = "name = \"whole\"\nseed = 4\n[models]\nbackbones = [\"a\", \"b\"]\n[benchmark]\nname = \"kata\"\n\
                         [matrix]\nseeds = 5\n[vote]\n[sequence]\nruns = 3\nwarm_up = 2\n[[agents]]\nname = \"x\"\n";
 

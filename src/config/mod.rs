@@ -21,8 +21,8 @@ pub use experiments::{MultiTaskConfig, OrdersConfig, TransitionsConfig};
 pub use kv_type::KvType;
 pub use quantize::Quantize;
 pub use run::{
-    AgentConfig, BenchmarkConfig, EngineConfig, FeedbackKind, Headroom, History, MatrixConfig, ModelsConfig, RunConfig,
-    ScoringConfig, SequenceConfig, VoteConfig,
+    AgentConfig, AttributionConfig, BenchmarkConfig, EngineConfig, FeedbackKind, Freeze, Headroom, History,
+    LogprobConfig, MatrixConfig, ModelsConfig, RunConfig, ScoringConfig, SequenceConfig, TracedProbes, VoteConfig,
 };
 
 use crate::registry;

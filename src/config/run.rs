@@ -10,9 +10,10 @@ use super::{ByteSize, KvType, MultiTaskConfig, OrdersConfig, Quantize, Transitio
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatSettings;
+use crate::record::plan::Stopping;
 
-/// A whole run. The stages that are present are executed in this order: matrix, vote, multi_task, sequence, transitions,
-/// orders.
+/// A whole run. The stages that are present are executed in this order: matrix, logprob, vote, multi_task, sequence,
+/// attribution, transitions, orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
@@ -35,6 +36,10 @@ pub struct RunConfig {
     pub scoring: ScoringConfig,
     #[serde(default)]
     pub matrix: Option<MatrixConfig>,
+    /// Gains by log-probability, beside those by sampling: `[logprob]`. Like `attribution` it reads what other stages made
+    /// and changes none of it, so it may be added to a run that has begun.
+    #[serde(default, skip_serializing)]
+    pub logprob: Option<LogprobConfig>,
     #[serde(default)]
     pub vote: Option<VoteConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,8 @@ pub struct RunConfig {
     pub transitions: Option<TransitionsConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orders: Option<OrdersConfig>,
+    #[serde(default, skip_serializing)]
+    pub attribution: Option<AttributionConfig>,
     #[serde(default)]
     pub agents: Vec<AgentConfig>,
 }
@@ -145,11 +152,14 @@ pub struct MatrixConfig {
     /// At most this many of them, drawn with the run's seed so that families keep their shares; the paper takes 120.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
+    /// Ends the seeds of a pair once the sign of its gain is settled; every pair gets all seeds when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
 }
 
 impl Default for MatrixConfig {
     fn default() -> Self {
-        MatrixConfig { seeds: 5, headroom: None, tasks: None }
+        MatrixConfig { seeds: 5, headroom: None, tasks: None, stopping: None }
     }
 }
 
@@ -176,6 +186,42 @@ pub struct VoteConfig {
 impl Default for VoteConfig {
     fn default() -> Self {
         VoteConfig { seed_groups: 1 }
+    }
+}
+
+/// Log-probability of each kept task's reference after the very prompts of the matrix. It has nothing to set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogprobConfig {}
+
+/// Which probes are traced back to single experiences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TracedProbes {
+    /// Those that score lower than the probe before.
+    #[default]
+    Dropped,
+    /// All but the first of a sequence.
+    Every,
+}
+
+/// Counterfactual attribution: a probe again, from the memory as it would be without one of the experiences since an
+/// earlier, better probe.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttributionConfig {
+    pub probes: TracedProbes,
+    /// Most probes of each agent under each history, the deepest drops first.
+    pub max_probes: usize,
+    /// Most experiences of each probe, the latest first.
+    pub max_experiences: usize,
+    /// Times each memory is probed; the first draws the very numbers of the run.
+    pub draws: u32,
+}
+
+impl Default for AttributionConfig {
+    fn default() -> Self {
+        AttributionConfig { probes: TracedProbes::Dropped, max_probes: 20, max_experiences: 12, draws: 5 }
     }
 }
 
@@ -240,6 +286,14 @@ pub enum FeedbackKind {
     Revealed,
 }
 
+/// When a memory stops learning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Freeze {
+    /// With the warm probe of a sequence.
+    AfterWarmUp,
+}
+
 /// One agent: a memory and the policy that turns recalled prompts into a reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -255,6 +309,10 @@ pub struct AgentConfig {
     /// for those that show a library) when absent.
     #[serde(default)]
     pub max_memory_tokens: Option<usize>,
+    /// When the memory stops learning; it still recalls. Never when absent. An agent that only learns in the warm-up tells
+    /// what later experience does apart from the noise of a probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
     /// Most tokens of one reply to the memory's own calls; each call's own limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_call_tokens: Option<usize>,
@@ -319,13 +377,34 @@ impl RunConfig {
                 "`matrix.tasks` must be at least 2, found {}",
                 matrix.tasks.unwrap_or_default()
             );
+            if let Some(Stopping { error_rate, least_seeds }) = matrix.stopping {
+                ensure!(
+                    (0.0..0.5).contains(&error_rate),
+                    "`matrix.stopping.error_rate` must be at least 0 and below 0.5, found {error_rate}"
+                );
+                ensure!(
+                    (1..=matrix.seeds).contains(&least_seeds),
+                    "`matrix.stopping.least_seeds` must be at least 1 and at most `matrix.seeds`, found {least_seeds}"
+                );
+            }
         }
+        ensure!(
+            self.logprob.is_none() || self.matrix.is_some(),
+            "`[logprob]` rates the pairs of a matrix: add `[matrix]`"
+        );
         if let Some(vote) = &self.vote {
             let seeds = self.matrix.as_ref().map(|matrix| matrix.seeds);
             ensure!(seeds.is_some(), "`[vote]` votes on a matrix: add a `[matrix]` table");
             ensure!(
                 vote.seed_groups > 0 && seeds >= Some(vote.seed_groups),
                 "`vote.seed_groups` must be at least 1 and at most `matrix.seeds`, found {}",
+                vote.seed_groups
+            );
+            let stops = self.matrix.as_ref().is_some_and(|matrix| matrix.stopping.is_some());
+            ensure!(
+                vote.seed_groups == 1 || !stops,
+                "groups of seeds need every seed and `matrix.stopping` leaves some out: set `vote.seed_groups` to 1, found \
+                 {}, or take `stopping` out",
                 vote.seed_groups
             );
         }
@@ -335,6 +414,10 @@ impl RunConfig {
             sequence.check()?;
         }
         self.check_experiments()?;
+        if let Some(attribution) = &self.attribution {
+            ensure!(self.sequence.is_some(), "`[attribution]` traces probes of sequences: add a `[sequence]` table");
+            attribution.check()?;
+        }
         ensure_distinct("agents.name", self.agents.iter().map(|agent| &agent.name))?;
         for agent in &self.agents {
             ensure!(
@@ -364,6 +447,20 @@ impl EngineConfig {
         let is_cuda = self.device.strip_prefix("cuda:").is_some_and(|index| index.parse::<u32>().is_ok());
         if !matches!(self.device.as_str(), "auto" | "cpu" | "cuda") && !is_cuda {
             bail!("`engine.device` must be `auto`, `cpu` or `cuda:N`, found `{}`", self.device);
+        }
+        Ok(())
+    }
+}
+
+impl AttributionConfig {
+    fn check(&self) -> anyhow::Result<()> {
+        let counts = [
+            ("max_probes", self.max_probes),
+            ("max_experiences", self.max_experiences),
+            ("draws", self.draws as usize),
+        ];
+        for (key, value) in counts {
+            ensure!(value > 0, "`attribution.{key}` must be at least 1, found 0");
         }
         Ok(())
     }

@@ -79,6 +79,11 @@ fn values_out_of_range_name_key_value_and_range() {
         ("[orders]\nagents = [\"b\"]\n[[agents]]\nname = \"a\"", vec!["orders.agents", "`b`"]),
         ("[[agents]]\nname = \"a\"\nagainst = \"a\"", vec!["agent `a`", "against"]),
         ("[[agents]]\nname = \"a\"\nsequences = 0", vec!["agents.sequences", "0"]),
+        ("[logprob]", vec!["[logprob]", "[matrix]"]),
+        ("[attribution]", vec!["[attribution]", "[sequence]"]),
+        ("[matrix]\nstopping = { error_rate = 0.5 }", vec!["matrix.stopping.error_rate", "0.5"]),
+        ("[matrix]\nseeds = 3\nstopping = { least_seeds = 4 }", vec!["least_seeds", "matrix.seeds", "4"]),
+        ("[matrix]\nstopping = {}\n[vote]\nseed_groups = 2", vec!["vote.seed_groups", "stopping", "2"]),
         ("[sampling]\ntop_p = 0.0", vec!["top_p", "0"]),
         ("[engine]\nkv_memory = \"lots\"", vec!["512MiB", "lots"]),
         ("[[agents]]\nname = \"a\"\n[[agents]]\nname = \"a\"", vec!["agents.name", "twice"]),
@@ -89,6 +94,22 @@ fn values_out_of_range_name_key_value_and_range() {
         }
     }
     assert!(error(&SMALL.replace("small", "../up")).contains("folder"));
+}
+
+/// Stages that only read what others made are no part of a run's identity, so that a run can be traced after the fact.
+#[test]
+fn stages_that_change_no_other_are_not_stored_with_the_run() {
+    let stages =
+        "[matrix]\n[logprob]\n[vote]\n[sequence]\n[attribution]\nprobes = \"every\"\n[[agents]]\nname = \"a\"\n";
+    let config = parse(&format!("{SMALL}{stages}")).unwrap();
+    assert!(config.logprob.is_some());
+    assert_eq!(config.attribution.as_ref().unwrap().probes, TracedProbes::Every);
+    let stored = serde_json::to_value(&config).unwrap();
+    assert!(stored.get("matrix").is_some() && stored.get("logprob").is_none() && stored.get("attribution").is_none());
+    assert!(
+        stored["matrix"].get("stopping").is_none(),
+        "a run without stopping is the run it was before there was any"
+    );
 }
 
 #[test]

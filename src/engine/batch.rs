@@ -12,7 +12,7 @@ use super::scheduler::{Row, Span};
 /// tokens     [ t41                       t0 t1 t2 t3 ]
 /// positions  [ 41                        0  1  2  3  ]
 /// tables     [ blocks of row 0 …         blocks of row 1 … ]
-/// outputs    [ 0                                  4  ]          last tokens, whose logits are wanted
+/// outputs    [ 0                                  4  ]          tokens whose logits are wanted: the last, or more
 /// ```
 #[derive(Debug, Default)]
 pub(crate) struct PackedBatch {
@@ -44,9 +44,7 @@ impl PackedBatch {
                 context_len: span.start,
                 table: table_start..tables.len(),
             });
-            if span.is_last {
-                outputs.push(tokens.len() - 1);
-            }
+            outputs.extend(tokens.len() - span.outputs..tokens.len());
         }
     }
 

@@ -26,6 +26,15 @@ pub enum Error {
     )]
     PromptTooLong { prompt: usize, context: usize },
 
+    #[error("the continuation holds no token: there is nothing whose probability could be asked for")]
+    EmptyContinuation,
+
+    #[error(
+        "the prompt of {prompt} tokens and the continuation of {continuation} do not fit the model's context of {context} \
+         tokens: shorten one of them"
+    )]
+    ContinuationTooLong { prompt: usize, continuation: usize, context: usize },
+
     #[error(
         "a prompt of {prompt} tokens with up to {generated} generated tokens needs {needed_blocks} KV blocks and the KV \
          budget holds {budget_blocks}: raise the KV memory to at least {needed_bytes} bytes or lower max_tokens"

@@ -2,19 +2,16 @@
 
 use std::sync::Mutex;
 
+use lifelong_kernels::ops::sample::Sampling as DeviceSampling;
+
 use super::grammar::Constraint;
 use super::penalty::History;
 use super::request::{Completion, Finish, Logprobs, Request, Usage};
-use super::sampler::{Draw, RowSampling};
+use super::sampler::{Draw, Held, RowSampling};
 use super::sampling::Sampling;
 use super::stop::StopText;
+use super::thought::{Phase, TextStream};
 use crate::seed::Seed;
-
-/// Turns tokens into text one at a time, in whole characters.
-pub(crate) trait TextStream: Send {
-    /// The text that this token completed; empty while a character is unfinished.
-    fn push(&mut self, token: u32) -> String;
-}
 
 /// What a model says of its own limits.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +68,38 @@ impl Generation {
     /// How the next token is drawn: its number is that of its position under the request's seed.
     pub(crate) fn row_sampling(&self) -> RowSampling<'_> {
         let uniform = Seed(self.seed).uniform_at(self.drawn as u64);
-        let constraint = self.constraint.as_ref().filter(|_| !self.stop.is_thinking());
+        let constraint = self.constraint.as_ref().and_then(|walk| match self.phase() {
+            Phase::Answer => Some(Held { walk, beside: None }),
+            Phase::Start { opens } => Some(Held { walk, beside: Some(opens) }),
+            Phase::Thought => None,
+        });
         RowSampling { sampling: &self.sampling, history: &self.history, constraint, uniform }
+    }
+
+    /// How the next token is drawn where the logits are; `None` when more is asked than that: penalties, a grammar,
+    /// log-probabilities.
+    pub(crate) fn device_sampling(&self) -> Option<DeviceSampling> {
+        let RowSampling { sampling, constraint, .. } = self.row_sampling();
+        if sampling.has_penalties() || sampling.logprobs > 0 || constraint.is_some() {
+            return None;
+        }
+        Some(DeviceSampling {
+            temperature: sampling.temperature as f32,
+            top_k: u32::try_from(sampling.top_k).unwrap_or(0),
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            key: self.seed,
+            position: self.drawn as u64,
+        })
+    }
+
+    /// What the next token belongs to: where the request says what ends a thought, that alone decides.
+    fn phase(&self) -> Phase {
+        match self.sampling.think_end {
+            Some(_) if self.stop.is_thinking() => Phase::Thought,
+            Some(_) => Phase::Answer,
+            None => self.stream.phase(),
+        }
     }
 
     /// Why the request's grammar could not go on, when it could not.
@@ -95,7 +122,12 @@ impl Generation {
     pub(crate) fn accept(&mut self, draw: Draw, limits: ModelLimits<'_>) -> Progress {
         let Draw { token, logprobs } = draw;
         self.drawn += 1;
-        let is_constrained = self.constraint.is_some() && !self.stop.is_thinking();
+        let is_answer = match self.phase() {
+            Phase::Answer => true,
+            Phase::Thought => false,
+            Phase::Start { opens } => token != opens,
+        };
+        let is_constrained = self.constraint.is_some() && is_answer;
         if limits.eos.contains(&token) && (is_constrained || !self.sampling.ignore_eos) {
             return self.end(String::new(), Finish::Eos(token));
         }

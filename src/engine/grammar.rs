@@ -3,7 +3,8 @@
 //! A [`Grammar`] is part of a request's sampling. It is compiled before the request is queued, so that a schema with a
 //! keyword that cannot be honoured is an error and no wrong reply. Before each draw the logits of all tokens that cannot
 //! go on in the form are masked; a form that admits nothing more ends the completion, and one that may end here admits
-//! the model's own end tokens too.
+//! the model's own end tokens too. Of a reply that thinks first the form holds the answer: while the thought is open nothing
+//! is masked, and where the template's models may open one, the token that does is admitted in front of the form.
 //!
 //! Each request walks a parser of its own, caches included: `llguidance` limits the work of one mask, and a cache filled
 //! by a neighbour would let a row through that fails alone.
@@ -117,12 +118,16 @@ impl Constraint {
         Constraint { matcher, fault: None }
     }
 
-    /// Masks the logits of every token that cannot come next; `false` when the walk failed (see
-    /// [`fault`](Constraint::fault)).
-    pub(crate) fn mask(&mut self, logits: &mut [f32]) -> bool {
+    /// Masks the logits of every token that cannot come next, but for one `beside` the form; `false` when the walk failed
+    /// (see [`fault`](Constraint::fault)).
+    pub(crate) fn mask(&mut self, logits: &mut [f32], beside: Option<u32>) -> bool {
         match self.matcher.compute_mask() {
             Ok(allowed) => {
+                let kept = beside.and_then(|token| Some((token as usize, *logits.get(token as usize)?)));
                 keep_only(&allowed, logits);
+                if let Some((token, logit)) = kept {
+                    logits[token] = logit;
+                }
                 true
             }
             Err(error) => {
@@ -258,7 +263,7 @@ mod tests {
     fn allowed(constraint: &mut Constraint, tokenizer: &Tokenizer) -> Vec<String> {
         // Wider than the vocabulary, as padded logits are.
         let mut logits = vec![0.5; tokenizer.vocab_size() + 37];
-        assert!(constraint.mask(&mut logits), "{:?}", constraint.fault());
+        assert!(constraint.mask(&mut logits, None), "{:?}", constraint.fault());
         let ids = (0u32..).zip(&logits).filter(|(_, logit)| **logit == 0.5).map(|(id, _)| id);
         ids.map(|id| tokenizer.token_text(id).expect("a token of the vocabulary").to_string()).collect()
     }
@@ -291,6 +296,19 @@ mod tests {
         assert_eq!(allowed(&mut walk, &tokenizer), ["<end>", "<turn>", "b"]);
         let mut choice = compiler.constraint(&Grammar::Lark("start: \"yes\" | \"no\"".into())).unwrap();
         assert_eq!(allowed(&mut choice, &tokenizer), ["n", "y"]);
+    }
+
+    #[test]
+    fn one_token_may_be_admitted_beside_the_form() {
+        let (compiler, tokenizer) = compiler();
+        let mut walk = compiler.constraint(&Grammar::Regex("ab".into())).unwrap();
+        let mut logits = vec![0.5; tokenizer.vocab_size()];
+        let beside = tokenizer.token_id("z").unwrap();
+        logits[beside as usize] = -3.0;
+        assert!(walk.mask(&mut logits, Some(beside)));
+        let kept: Vec<f32> = logits.iter().copied().filter(|logit| logit.is_finite()).collect();
+        assert_eq!((kept.len(), logits[beside as usize]), (2, -3.0), "`a`, and the other as likely as it was");
+        assert!(walk.mask(&mut [0.5; 4], Some(beside)), "a token that has no logit");
     }
 
     #[test]

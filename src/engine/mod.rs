@@ -2,11 +2,12 @@
 //!
 //! [`hub`] finds a model's files and [`model`] loads them. A [`request`] enters through a [`session`]; `scheduler` packs
 //! rows over the prefix `cache`, `step` runs them, and a completion comes back that is a pure function of weights,
-//! tokens, sampling and seed. [`embed`] does the same for texts and vectors. [`generate`] is the narrow face that
+//! tokens, sampling and seed; [`forced`] gives the log-probabilities of a text that is given instead of drawn. [`embed`] does the same for texts and vectors. [`generate`] is the narrow face that
 //! policies and agents see.
 
 pub mod embed;
 pub mod error;
+pub mod forced;
 pub mod generate;
 pub mod grammar;
 pub mod hub;
@@ -23,6 +24,7 @@ pub mod tokenizer;
 mod batch;
 mod block;
 mod cache;
+mod device_sampler;
 mod generation;
 mod penalty;
 mod prefix;
@@ -35,3 +37,4 @@ mod softmax;
 mod step;
 mod stop;
 mod submission;
+mod thought;

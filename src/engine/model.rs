@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lifelong_kernels::{Device, Format};
-use lifelong_models::{Checkpoint, Decoder, load_decoder};
+use lifelong_models::{Batching, Checkpoint, Decoder, load_decoder, registry};
 use serde_json::Value;
 
 use super::error::{Error, Result};
 use super::generate::Prompter;
-use super::generation::{TextStream, declared_eos};
+use super::generation::declared_eos;
 use super::hub::ModelFiles;
 use super::template::{ChatMessage, ChatSettings, ChatTemplate, RenderOptions, TemplateError, TemplateTokens};
-use super::tokenizer::{DecodeStream, Specials, Tokenizer};
+use super::thought::{Channels, Tagged, TextStream};
+use super::tokenizer::{Specials, Tokenizer};
 
 /// A language model with everything needed to talk to it.
 #[derive(Clone)]
@@ -62,6 +63,17 @@ impl TextModel {
     }
 }
 
+/// The other program, with its version, that a language model's files run through; `None` when this one runs them itself.
+///
+/// # Errors
+/// As [`load`], for the header alone.
+pub fn runs_through(files: &ModelFiles) -> Result<Option<&'static str>> {
+    let fault = |error: &dyn std::fmt::Display| load_error(files, "checkpoint", error);
+    let path = files.checkpoint().map_err(|error| fault(&error))?;
+    let checkpoint = Checkpoint::open(path).map_err(|error| fault(&error))?;
+    Ok(registry::find(&checkpoint).map_err(|error| fault(&error))?.through())
+}
+
 fn set_up(name: &str, template: Option<ChatTemplate>, settings: &ChatSettings) -> Result<Option<ChatTemplate>> {
     if *settings == ChatSettings::default() {
         return Ok(template);
@@ -83,6 +95,10 @@ impl Prompter for TextModel {
         self.tokenizer.encode_prompt(text, Specials::Literal)
     }
 
+    fn encode_reply(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.encode(text, Specials::Literal)
+    }
+
     fn has_template(&self) -> bool {
         self.template.is_some()
     }
@@ -100,6 +116,14 @@ pub(super) fn render(
     let Some(template) = template else {
         let reason = format!("model `{name}` has no chat template: it is a base model, give it a plain prompt");
         return Err(Error::Render { reason });
+    };
+    let apart: Vec<ChatMessage>;
+    let messages = match template.has_channels() {
+        true => {
+            apart = messages.iter().map(ChatMessage::with_thought_apart).collect();
+            &apart
+        }
+        false => messages,
     };
     template.encode(tokenizer, messages, options).map_err(|error| Error::Render { reason: error.to_string() })
 }
@@ -127,6 +151,12 @@ pub fn load_as(files: &ModelFiles, device: &Device, quantize: Option<Format>) ->
     let tokenizer = load_tokenizer(files, &checkpoint)?;
     let template = load_template(files, &checkpoint, &tokenizer)?;
     let decoder: Arc<dyn Decoder> = load_decoder(&checkpoint, device).map_err(|error| fault("weights", &error))?.into();
+    for note in decoder.notes() {
+        tracing::info!(model = files.name, "{note}");
+    }
+    if decoder.batching() == Batching::OneAtATime {
+        tracing::warn!(model = files.name, "computes one request at a time: a long run takes its time");
+    }
     let (tokens, width) = (tokenizer.vocab_size(), decoder.geometry().vocab);
     if tokens > width {
         let reason = format!("it has {tokens} tokens and the model {width}: they belong to different models");
@@ -184,14 +214,17 @@ impl LoadedModel {
         Ok(self)
     }
 
-    /// A decoder of the text of one completion.
-    pub(crate) fn text_stream(&self) -> Box<dyn TextStream> {
-        Box::new(self.tokenizer.decode_stream())
-    }
-}
-
-impl TextStream for DecodeStream {
-    fn push(&mut self, token: u32) -> String {
-        DecodeStream::push(self, token)
+    /// A decoder of the text of the reply to a prompt.
+    pub(crate) fn text_stream(&self, prompt: &[u32]) -> Box<dyn TextStream> {
+        let tokenizer = &self.tokenizer;
+        let channels = self.template.as_ref().is_some_and(ChatTemplate::has_channels);
+        if let Some(stream) = channels.then(|| Channels::behind(prompt, tokenizer)).flatten() {
+            return Box::new(stream);
+        }
+        let template = self.template.as_ref().map_or("", ChatTemplate::source);
+        match Tagged::behind(prompt, template, tokenizer) {
+            Some(stream) => Box::new(stream),
+            None => Box::new(tokenizer.decode_stream()),
+        }
     }
 }

@@ -8,8 +8,13 @@ use super::request::Request;
 ///
 /// Gives indices into `requests`.
 pub fn by_shared_prefix(requests: &[Request]) -> Vec<usize> {
+    in_token_order(requests, |request| &request.tokens)
+}
+
+/// The same for anything that begins with tokens.
+pub(crate) fn in_token_order<T>(requests: &[T], tokens: impl Fn(&T) -> &[u32]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by(|&left, &right| requests[left].tokens.cmp(&requests[right].tokens));
+    order.sort_by(|&left, &right| tokens(&requests[left]).cmp(tokens(&requests[right])));
     order
 }
 

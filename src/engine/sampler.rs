@@ -25,9 +25,32 @@ pub(crate) struct RowSampling<'a> {
     pub(crate) sampling: &'a Sampling,
     pub(crate) history: &'a History,
     /// The walk through the request's grammar; each is in one row only, so nobody ever waits for it.
-    pub(crate) constraint: Option<&'a Mutex<Constraint>>,
+    pub(crate) constraint: Option<Held<'a>>,
     /// In [0, 1): the row's own number, decided by its seed and position.
     pub(crate) uniform: f64,
+}
+
+/// The form that the next token is held to.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) walk: &'a Mutex<Constraint>,
+    /// A token that may come instead of the form's: the one that opens a thought in front of it.
+    pub(crate) beside: Option<u32>,
+}
+
+/// What is wanted of one row of logits.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    Draw(RowSampling<'a>),
+    /// The log-probability of this token.
+    Logprob(u32),
+}
+
+/// What a row of logits gave.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    Draw(Draw),
+    Logprob(f32),
 }
 
 /// A drawn token.
@@ -54,7 +77,7 @@ impl Sampler {
         Ok(Sampler { pool, scratches: vec![Scratch::default(); beside + 1] })
     }
 
-    /// One draw a row, in order. A row's result is a function of its own logits and [`RowSampling`].
+    /// One result a row, in order: a function of its own logits and what is wanted of them.
     ///
     /// # Shapes
     /// `logits`: `[rows.len(), vocabulary]`; changed by the penalties.
@@ -62,8 +85,8 @@ impl Sampler {
         &mut self,
         logits: &mut [f32],
         vocabulary: usize,
-        rows: &[RowSampling<'_>],
-    ) -> Vec<Result<Draw, NonFinite>> {
+        rows: &[Wanted<'_>],
+    ) -> Vec<Result<Found, NonFinite>> {
         debug_assert_eq!(logits.len(), rows.len() * vocabulary);
         let rows_each = rows.len().div_ceil(self.scratches.len()).max(1);
         let mut draws = vec![Err(NonFinite); rows.len()];
@@ -73,7 +96,10 @@ impl Sampler {
             .zip(&mut self.scratches);
         let draw_group = |((draws, (rows, logits)), scratch): Group<'_, '_>| {
             for ((slot, row), logits) in draws.iter_mut().zip(rows).zip(logits.chunks_exact_mut(vocabulary)) {
-                *slot = draw(logits, row, scratch);
+                *slot = match row {
+                    Wanted::Draw(sampling) => draw(logits, sampling, scratch).map(Found::Draw),
+                    Wanted::Logprob(token) => logprob(logits, *token, scratch).map(Found::Logprob),
+                };
             }
         };
         let own = groups.next();
@@ -88,8 +114,8 @@ impl Sampler {
     }
 }
 
-/// The rows of one thread: results, what to draw and from which logits, and buffers.
-type Group<'a, 'r> = ((&'a mut [Result<Draw, NonFinite>], (&'a [RowSampling<'r>], &'a mut [f32])), &'a mut Scratch);
+/// The rows of one thread: results, what is wanted and of which logits, and buffers.
+type Group<'a, 'r> = ((&'a mut [Result<Found, NonFinite>], (&'a [Wanted<'r>], &'a mut [f32])), &'a mut Scratch);
 
 /// Buffers of one thread, kept between rows.
 #[derive(Clone, Debug, Default)]
@@ -145,8 +171,8 @@ pub(crate) fn draw(logits: &mut [f32], row: &RowSampling<'_>, scratch: &mut Scra
     if row.sampling.has_penalties() {
         row.history.penalise(logits, &mut scratch.before, row.sampling);
     }
-    if let Some(constraint) = row.constraint {
-        let is_masked = constraint.lock().is_ok_and(|mut walk| walk.mask(logits));
+    if let Some(Held { walk, beside }) = row.constraint {
+        let is_masked = walk.lock().is_ok_and(|mut walk| walk.mask(logits, beside));
         if !is_masked {
             return Err(NonFinite);
         }
@@ -161,6 +187,12 @@ pub(crate) fn draw(logits: &mut [f32], row: &RowSampling<'_>, scratch: &mut Scra
         top.with_chosen(token, unpenalised.unwrap_or(logits[token as usize]))
     });
     Ok(Draw { token, logprobs })
+}
+
+/// Natural logarithm of a token's probability at temperature 1; −∞ for one that is masked.
+fn logprob(logits: &[f32], token: u32, scratch: &mut Scratch) -> Result<f32, NonFinite> {
+    let row = TopLogprobs::of(logits, 0, scratch)?;
+    Ok(row.logprob(token, logits[token as usize]).logprob)
 }
 
 /// The tokens that can be drawn from a row after penalties, in order of id, and their probabilities.
@@ -366,9 +398,12 @@ impl TopLogprobs {
     fn of(logits: &[f32], count: usize, scratch: &mut Scratch) -> Result<Self, NonFinite> {
         let greatest = survey(&mut scratch.maxima, logits).ok_or(NonFinite)?;
         let log_total = weigh(&mut scratch.weights, &mut scratch.sums, logits, greatest, 1.0).ln();
+        let mut logprobs = TopLogprobs { greatest, log_total, top: Vec::new() };
+        if count == 0 {
+            return Ok(logprobs);
+        }
         keep_top_k(count.min(logits.len()), logits, scratch);
         scratch.kept.sort_unstable_by(Candidate::likelier);
-        let mut logprobs = TopLogprobs { greatest, log_total, top: Vec::new() };
         logprobs.top = scratch.kept.iter().map(|c| logprobs.logprob(c.token, c.logit)).collect();
         Ok(logprobs)
     }
@@ -467,6 +502,33 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// The operation that draws where the logits are: the same token and log-probability, bit for bit.
+        #[test]
+        fn the_operation_draws_what_the_sampler_draws(row in rows(), sampling in filters(), greedy in any::<bool>(), key: u64, position: u64) {
+            use lifelong_kernels::ops::sample;
+
+            let temperature = if greedy { 0.0 } else { sampling.temperature };
+            let sampling = Sampling { temperature, logprobs: 1, ..sampling };
+            let history = History::default();
+            let uniform = Seed(key).uniform_at(position);
+            let row_sampling = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform };
+            let expected = draw(&mut row.clone(), &row_sampling, &mut Scratch::default()).unwrap();
+            let asked = sample::Sampling {
+                temperature: sampling.temperature as f32,
+                top_k: sampling.top_k as u32,
+                top_p: sampling.top_p,
+                min_p: sampling.min_p,
+                key,
+                position,
+            };
+            let device = lifelong_kernels::Device::cpu(1);
+            let found = sample::draw(&device, &row, row.len(), &[asked]).unwrap()[0].unwrap();
+            prop_assert_eq!(found.token, expected.token);
+            prop_assert_eq!(found.logprob.to_bits(), expected.logprobs.unwrap().chosen.logprob.to_bits());
+        }
+    }
+
     #[test]
     fn rows_do_not_see_threads_or_each_other() {
         const VOCABULARY: usize = 1000;
@@ -476,18 +538,24 @@ mod tests {
             Sampling { temperature: 0.8, top_p: 0.9, logprobs: 3, presence_penalty: 0.5, ..Sampling::default() };
         let mut history = History::of_prompt(&[1, 2]);
         history.push(3);
-        let rows: Vec<RowSampling<'_>> = (0..13)
-            .map(|row| RowSampling {
-                sampling: &sampling,
-                history: &history,
-                constraint: None,
-                uniform: Seed(row).uniform_at(0),
+        let rows: Vec<Wanted<'_>> = (0..13)
+            .map(|row| match row % 3 {
+                0 => Wanted::Logprob(row as u32),
+                _ => Wanted::Draw(RowSampling {
+                    sampling: &sampling,
+                    history: &history,
+                    constraint: None,
+                    uniform: Seed(row).uniform_at(0),
+                }),
             })
             .collect();
         let alone: Vec<_> = rows
             .iter()
             .zip(logits.chunks(VOCABULARY))
-            .map(|(row, logits)| draw(&mut logits.to_vec(), row, &mut Scratch::default()))
+            .map(|(row, logits)| match row {
+                Wanted::Draw(row) => draw(&mut logits.to_vec(), row, &mut Scratch::default()).map(Found::Draw),
+                Wanted::Logprob(token) => logprob(logits, *token, &mut Scratch::default()).map(Found::Logprob),
+            })
             .collect();
         for threads in [1, 2, 3, 16] {
             let mut sampler = Sampler::new(threads).unwrap();
@@ -512,6 +580,21 @@ mod tests {
             let logit = [1.0, 3.0, 2.0][entry.token as usize];
             assert!((f64::from(entry.logprob) - (logit - total.ln())).abs() < 1e-6);
         }
+    }
+
+    #[test]
+    fn a_given_tokens_logprob_is_the_one_it_would_have_shown_when_drawn() {
+        let logits: Vec<f32> = (0..200).map(|index| (index * 37 % 101) as f32 * 0.1).collect();
+        let history = History::default();
+        let sampling = Sampling { temperature: 1.5, logprobs: 1, ..Sampling::default() };
+        for uniform in [0.0, 0.3, 0.9, 0.999] {
+            let row = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform };
+            let chosen = draw(&mut logits.clone(), &row, &mut Scratch::default()).unwrap().logprobs.unwrap().chosen;
+            let given = logprob(&logits, chosen.token, &mut Scratch::default()).unwrap();
+            assert_eq!(given.to_bits(), chosen.logprob.to_bits());
+        }
+        assert_eq!(logprob(&[0.0, f32::NEG_INFINITY], 1, &mut Scratch::default()), Ok(f32::NEG_INFINITY));
+        assert_eq!(logprob(&[0.0, f32::NAN], 0, &mut Scratch::default()), Err(NonFinite));
     }
 
     #[test]

@@ -35,7 +35,8 @@ pub struct Sampling {
     /// Token ids that end the completion; not part of it.
     pub stop_tokens: Vec<u32>,
     /// Where a reasoning block ends, for example `</think>`: `stop` applies only after this text and the white space
-    /// that follows it, and `grammar` from the token behind it. Default none: they apply from the first character.
+    /// that follows it, and `grammar` from the token behind it. Default none: `stop` applies from the first character, and
+    /// `grammar` from the token behind the thought where the model's template shows how it thinks, else from the first.
     pub think_end: Option<String>,
     /// The form that the reply must have; see [`Grammar`]. A reply that [`max_tokens`](Sampling::max_tokens) cuts short has
     /// the beginning of it. Default none.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::generation::{Generation, ModelLimits, TextStream, declared_eos};
+use super::generation::{Generation, ModelLimits, declared_eos};
 use super::penalty::History;
 use super::request::{Finish, Request};
 use super::sampler::{Draw, RowSampling, Scratch, distribution, draw};
 use super::sampling::Sampling;
+use super::thought::TextStream;
 use crate::seed::Seed;
 
 /// The cases with these operations, or `None` (and one line) when the shared folder is absent.

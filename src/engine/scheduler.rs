@@ -27,12 +27,31 @@ pub(crate) struct Limits {
 /// Waiting requests that a step looks at, for each row of the batch.
 const LOOK_AHEAD: usize = 4;
 
+impl Limits {
+    /// Logits that a step gives to rows with [`Outputs::From`], all together: each is as wide as the vocabulary, and long
+    /// continuations in a large chunk would ask for gigabytes of them.
+    fn forced_outputs(self) -> usize {
+        const MOST: usize = 512;
+        (self.prefill_chunk / 2).clamp(1, MOST)
+    }
+}
+
+/// Whose logits a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outputs {
+    /// Those of its last token, each time there is a new one.
+    Last,
+    /// Those of every token from this position on: they are computed even where the cache holds them.
+    From(usize),
+}
+
 /// A request with its place in the cache.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) id: RequestId,
     /// Prompt and generated tokens.
     tokens: Vec<u32>,
+    outputs: Outputs,
     /// Leading tokens whose keys and values are in the cache.
     computed: usize,
     table: BlockTable,
@@ -49,6 +68,8 @@ pub(crate) struct Span {
     pub(crate) row: usize,
     pub(crate) start: usize,
     pub(crate) len: usize,
+    /// How many of its last tokens have logits that are wanted.
+    pub(crate) outputs: usize,
     /// Whether the span reaches the row's last token, so that the next one can be drawn.
     pub(crate) is_last: bool,
 }
@@ -104,17 +125,17 @@ impl Scheduler {
 
     /// Queues a request behind those already waiting. Call only with at least one token, and with a request whose
     /// tokens, generated ones included, never need more than all blocks of the cache.
-    pub(crate) fn submit(&mut self, id: RequestId, tokens: Vec<u32>) {
+    pub(crate) fn submit(&mut self, id: RequestId, tokens: Vec<u32>, outputs: Outputs) {
         debug_assert!(!tokens.is_empty());
         let table = BlockTable::default();
-        self.waiting.push_back(Row { id, tokens, computed: 0, table, reused: None, promise: None });
+        self.waiting.push_back(Row { id, tokens, outputs, computed: 0, table, reused: None, promise: None });
     }
 
     /// The next step. Empty only when nothing waits or runs.
     pub(crate) fn schedule(&mut self) -> Vec<Span> {
         self.cache.tick();
         let mut spans = Vec::with_capacity(self.limits.max_batch);
-        let mut budget = self.limits.prefill_chunk;
+        let mut budget = Budget { tokens: self.limits.prefill_chunk, outputs: self.limits.forced_outputs() };
         let preemptions_before = self.preemptions;
         let mut row = 0;
         while row < self.running.len() {
@@ -123,7 +144,8 @@ impl Scheduler {
         }
         // Requests before this one wait for blocks in the making, which no admission changes.
         let mut passed_by = 0;
-        while self.running.len() < self.limits.max_batch && budget > 0 && self.preemptions == preemptions_before {
+        while self.running.len() < self.limits.max_batch && budget.tokens > 0 && self.preemptions == preemptions_before
+        {
             let Some((index, path)) = self.next_to_admit(passed_by) else { break };
             passed_by = index;
             self.admit(index, path);
@@ -165,11 +187,14 @@ impl Scheduler {
 
     /// Schedules the next tokens of a running row, preempting younger rows for blocks; `None` when it has to pause or
     /// was itself preempted.
-    fn continue_row(&mut self, index: usize, budget: &mut usize) -> Option<Span> {
+    fn continue_row(&mut self, index: usize, budget: &mut Budget) -> Option<Span> {
         let row = &self.running[index];
         let (start, left) = (row.computed, row.tokens.len() - row.computed);
         let is_decoding = left == 1;
-        let len = if is_decoding { 1 } else { left.min(*budget) };
+        let mut len = if is_decoding { 1 } else { left.min(budget.tokens) };
+        if let Outputs::From(first) = row.outputs {
+            len = len.min(first.saturating_sub(start) + budget.outputs);
+        }
         if len == 0 {
             return None;
         }
@@ -180,9 +205,17 @@ impl Scheduler {
             }
         }
         if !is_decoding {
-            *budget -= len;
+            budget.tokens -= len;
         }
-        Some(Span { row: index, start, len, is_last: len == left })
+        let is_last = len == left;
+        let outputs = match self.running[index].outputs {
+            Outputs::Last => usize::from(is_last),
+            Outputs::From(first) => (start + len).saturating_sub(first.max(start)),
+        };
+        if matches!(self.running[index].outputs, Outputs::From(_)) {
+            budget.outputs -= outputs;
+        }
+        Some(Span { row: index, start, len, outputs, is_last })
     }
 
     /// The first waiting request, from `start` on, that need not wait for a block in the making, with the blocks it will
@@ -191,7 +224,7 @@ impl Scheduler {
         // Requests far back in the queue are left alone, so that a step costs the same in front of five thousand.
         let window = self.limits.max_batch.saturating_mul(LOOK_AHEAD);
         for (index, row) in self.waiting.iter().enumerate().take(window).skip(start) {
-            let path = self.cache.find(&row.tokens);
+            let path = self.cache.find(row.up_to_first_output());
             if !self.waits_for_block(row, &path) {
                 return self.fits(row, &path).then_some((index, path));
             }
@@ -201,7 +234,8 @@ impl Scheduler {
 
     /// Whether the block after `path` is being computed and the request could use it.
     fn waits_for_block(&self, row: &Row, path: &[BlockId]) -> bool {
-        let usable = &row.tokens[..row.tokens.len() - 1];
+        let wanted = row.up_to_first_output();
+        let usable = &wanted[..wanted.len() - 1];
         let next = usable.as_chunks().0.get(path.len());
         next.is_some_and(|tokens| self.promises.contains_key(&Edge { parent: path.last().copied(), tokens: *tokens }))
     }
@@ -254,7 +288,23 @@ fn forget_promise(promises: &mut HashMap<Edge, RequestId>, row: &mut Row) {
     }
 }
 
+/// What is left of a step.
+struct Budget {
+    /// Prompt tokens.
+    tokens: usize,
+    /// Logits of rows with [`Outputs::From`].
+    outputs: usize,
+}
+
 impl Row {
+    /// The tokens up to the first whose logits are wanted: all before that one may come from the cache.
+    fn up_to_first_output(&self) -> &[u32] {
+        match self.outputs {
+            Outputs::Last => &self.tokens,
+            Outputs::From(first) => &self.tokens[..=first],
+        }
+    }
+
     pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -294,8 +344,11 @@ mod tests {
         wanted: BTreeMap<RequestId, usize>,
         prompts: BTreeMap<RequestId, Vec<u32>>,
         finished: BTreeMap<RequestId, Vec<u32>>,
+        /// First wanted position of a forced request, and what its wanted positions gave.
+        forced: BTreeMap<RequestId, (usize, BTreeMap<usize, u64>)>,
         computed_tokens: usize,
         most_rows: usize,
+        most_forced_outputs: usize,
     }
 
     impl Harness {
@@ -306,15 +359,24 @@ mod tests {
                 wanted: BTreeMap::new(),
                 prompts: BTreeMap::new(),
                 finished: BTreeMap::new(),
+                forced: BTreeMap::new(),
                 computed_tokens: 0,
                 most_rows: 0,
+                most_forced_outputs: 0,
             }
         }
 
         fn submit(&mut self, id: RequestId, prompt: Vec<u32>, wanted: usize) {
             self.wanted.insert(id, wanted);
             self.prompts.insert(id, prompt.clone());
-            self.scheduler.submit(id, prompt);
+            self.scheduler.submit(id, prompt, Outputs::Last);
+        }
+
+        /// A request that generates nothing and wants the logits of every token from `first` on.
+        fn submit_forced(&mut self, id: RequestId, tokens: Vec<u32>, first: usize) {
+            self.forced.insert(id, (first, BTreeMap::new()));
+            self.prompts.insert(id, tokens.clone());
+            self.scheduler.submit(id, tokens, Outputs::From(first));
         }
 
         fn step(&mut self) {
@@ -342,9 +404,28 @@ mod tests {
             }
             self.scheduler.commit(&spans);
             let mut ended = Vec::new();
+            let mut forced_outputs = 0;
+            for span in &spans {
+                let row = &self.scheduler.rows()[span.row];
+                let end = span.start + span.len;
+                if let Some((_, seen)) = self.forced.get_mut(&row.id) {
+                    forced_outputs += span.outputs;
+                    seen.extend((end - span.outputs..end).map(|at| (at, fingerprint(&row.tokens()[..=at]))));
+                    if span.is_last {
+                        self.finished.insert(row.id, Vec::new());
+                        ended.push(row.id);
+                    }
+                } else {
+                    assert_eq!(span.outputs, usize::from(span.is_last));
+                }
+            }
+            self.most_forced_outputs = self.most_forced_outputs.max(forced_outputs);
             for span in spans.iter().filter(|span| span.is_last) {
                 let row = &self.scheduler.rows()[span.row];
                 let (id, token) = (row.id, next_token(row.tokens()));
+                if self.forced.contains_key(&id) {
+                    continue;
+                }
                 self.scheduler.append(span.row, token);
                 let generated = &self.scheduler.rows()[span.row].tokens()[self.prompts[&id].len()..];
                 if generated.len() == self.wanted[&id] {
@@ -373,6 +454,11 @@ mod tests {
                     assert_eq!(token, next_token(&tokens), "request {id}");
                     tokens.push(token);
                 }
+            }
+            for (id, (first, seen)) in self.forced.iter().filter(|(id, _)| self.finished.contains_key(id)) {
+                let tokens = &self.prompts[id];
+                let wanted = (*first..tokens.len()).map(|at| (at, fingerprint(&tokens[..=at])));
+                assert!(seen.iter().map(|(at, value)| (*at, *value)).eq(wanted), "every wanted position of {id}");
             }
             assert_eq!(self.scheduler.cache().available(), self.slots.len(), "all blocks come back");
             assert!(self.scheduler.promises.is_empty());
@@ -466,6 +552,35 @@ mod tests {
         assert_eq!(harness.most_rows, 3);
     }
 
+    #[test]
+    fn forced_rows_share_their_prompt_and_compute_every_wanted_position() {
+        let mut harness = Harness::new(200, true, 8, 256);
+        for id in 0..5 {
+            harness.submit_forced(id, shared_prompt(550, id as u32, 30), 549);
+        }
+        harness.run();
+        // 34 whole blocks once; six tokens of the prompt and the thirty wanted ones for each.
+        assert_eq!(harness.computed_tokens, 544 + 5 * 36);
+        harness.check_finished_alone();
+        // The same again: all is in the cache, and what is wanted is computed nevertheless.
+        harness.submit_forced(5, shared_prompt(550, 0, 30), 549);
+        harness.run();
+        assert_eq!(harness.computed_tokens, 544 + 6 * 36);
+        harness.check_finished_alone();
+    }
+
+    #[test]
+    fn logits_of_forced_rows_are_bounded_in_every_step() {
+        let mut harness = Harness::new(400, true, 8, 2048);
+        for id in 0..4 {
+            harness.submit_forced(id, vec![id as u32; 700], 10);
+        }
+        harness.submit(4, vec![9; 40], 3);
+        harness.run();
+        assert_eq!(harness.most_forced_outputs, 512);
+        harness.check_finished_alone();
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
@@ -486,7 +601,10 @@ mod tests {
                 }
                 let mut prompt = vec![*first; *first_len];
                 prompt.extend(vec![*second; *second_len]);
-                harness.submit(id as RequestId, prompt, *wanted);
+                match wanted % 3 {
+                    0 => harness.submit_forced(id as RequestId, prompt, *first_len),
+                    _ => harness.submit(id as RequestId, prompt, *wanted),
+                }
             }
             for step in 0..30 {
                 for (at, id) in &cancelled {

@@ -10,11 +10,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-use lifelong_kernels::{KvCache, KvGeometry, KvType};
+use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
+use lifelong_models::Batching;
 
 use super::block::{BLOCK_TOKENS, blocks_for};
 use super::cache::Cache;
 use super::error::{Error, Result};
+use super::forced::{ForcedLogprobs, ForcedRequest};
 use super::generate::{Generate, Prompter};
 use super::generation::Generation;
 use super::grammar::{Constraint, GrammarCompiler};
@@ -22,10 +24,10 @@ use super::model::{LoadedModel, render};
 use super::planner;
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
-use super::scheduler::{Limits, Scheduler};
+use super::scheduler::{Limits, Outputs, RequestId, Scheduler};
 use super::serve::{Message, serve};
 use super::stats::Stats;
-use super::step::{Buffers, Core, Event, Reply};
+use super::step::{Buffers, Core, Ended, Event, Reply, Work};
 use super::submission::{Submission, Submissions};
 use super::template::{ChatMessage, RenderOptions};
 use super::tokenizer::{Specials, Tokenizer};
@@ -36,8 +38,8 @@ use crate::reply::tool_call::{self, Dialect, Reading, Tool, opens_thought};
 pub struct EngineOptions {
     /// Requests decoded in one step. Default 64.
     pub max_batch: usize,
-    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, and no more than
-    /// `max_batch` requests of the model's whole context can use.
+    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, on a GPU nine tenths of what the
+    /// weights leave; and no more than `max_batch` requests of the model's whole context can use.
     pub kv_memory_bytes: Option<u64>,
     /// Prompt tokens computed in one step, beside the tokens of requests that are decoding. Default 256.
     pub prefill_chunk: usize,
@@ -96,16 +98,16 @@ impl Engine {
         at_least_one("max_batch", options.max_batch)?;
         at_least_one("prefill_chunk", options.prefill_chunk)?;
 
-        let geometry = kv_geometry(&model, options)?;
+        let (limits, reuses_prefixes) = limits(&model, options)?;
+        let geometry = kv_geometry(&model, options, limits)?;
         let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
         let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
-        let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
         let stats = Arc::new(Mutex::new(Stats::default()));
         let core = Core {
             decoder: Arc::clone(&model.decoder),
             device: model.device.clone(),
             kv,
-            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, options.prefix_cache)),
+            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, reuses_prefixes)),
             sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
             eos: model.eos.clone(),
             stats: Arc::clone(&stats),
@@ -167,7 +169,7 @@ impl Session {
     /// The set is ordered by shared prefix before it is queued. Dropping the iterator cancels what has not ended.
     pub fn complete_all(&self, requests: Vec<Request>) -> Completions {
         let order = planner::by_shared_prefix(&requests);
-        self.submit(requests, order, false)
+        Completions { events: self.submit(requests, order, false) }
     }
 
     /// One completion, in pieces as they are generated. Dropping the iterator cancels it.
@@ -235,17 +237,14 @@ impl Session {
     }
 
     /// Hands requests over in this order; invalid ones are answered at once.
-    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Completions {
-        let count = requests.len();
-        let first = self.shared.next_id.fetch_add(count as u64, Ordering::Relaxed);
-        let ids = first..first + count as u64;
-        let (sender, events) = channel();
+    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
+        let Opened { ids, sender, events } = self.open(requests.len());
         let mut constraints = BTreeMap::new();
         order.retain(|&index| {
             let request = &requests[index];
             let answered = match (self.check(request), request.completed_at_once()) {
                 (Err(error), _) => Some(Err(error)),
-                (Ok(_), Some(completion)) => Some(Ok(completion)),
+                (Ok(_), Some(completion)) => Some(Ok(Ended::Completion(completion))),
                 (Ok(constraint), None) => {
                     constraints.extend(constraint.map(|constraint| (index, constraint)));
                     None
@@ -253,52 +252,82 @@ impl Session {
             };
             let is_open = answered.is_none();
             if let Some(outcome) = answered {
-                Reply { index, sender: sender.clone(), streams }.send(Event::End(outcome));
+                Reply { index, sender: sender.clone(), streams }.end(outcome);
             }
             is_open
         });
-        let shared = Arc::clone(&self.shared);
+        let (first, shared) = (ids.start, Arc::clone(&self.shared));
         let ready = order.into_iter().map(move |index| {
             let request = &mut requests[index];
+            let stream = shared.model.text_stream(&request.tokens);
+            let generation = Generation::new(request, stream, constraints.remove(&index));
             Submission {
                 id: first + index as u64,
-                generation: Generation::new(request, shared.model.text_stream(), constraints.remove(&index)),
                 tokens: std::mem::take(&mut request.tokens),
+                outputs: Outputs::Last,
+                work: Work::Generation(Box::new(generation)),
                 reply: Reply { index, sender: sender.clone(), streams },
             }
         });
+        self.hand_over(ids, Box::new(ready));
+        events
+    }
+
+    /// Ids and a channel for one call of `count` requests.
+    pub(super) fn open(&self, count: usize) -> Opened {
+        let first = self.shared.next_id.fetch_add(count as u64, Ordering::Relaxed);
+        let ids = first..first + count as u64;
+        let (sender, events) = channel();
+        let has_ended = vec![false; count];
+        let events = Events { session: self.clone(), ids: ids.clone(), events, has_ended, open: count };
+        Opened { ids, sender, events }
+    }
+
+    /// Gives the engine the valid requests of a call.
+    pub(super) fn hand_over(&self, ids: Range<RequestId>, ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>) {
         // When the engine has stopped, the submissions are dropped with their sender, and the iterator says so.
-        let _ = self.outbox.send(Message::Submit(Submissions { ids: ids.clone(), ready: Box::new(ready) }));
-        Completions { session: self.clone(), ids, events, has_ended: vec![false; count], open: count }
+        let _ = self.outbox.send(Message::Submit(Submissions { ids, ready }));
     }
 
     /// Checks a request, and compiles its grammar.
     fn check(&self, request: &Request) -> Result<Option<Constraint>> {
         let Request { tokens, sampling, .. } = request;
-        let geometry = self.shared.model.decoder.geometry();
         sampling.validate()?;
-        if tokens.is_empty() {
+        self.check_tokens(tokens)?;
+        let generated = sampling.max_tokens.min(self.context() - tokens.len());
+        self.check_blocks(tokens.len(), generated, blocks_for(tokens.len() + generated))?;
+        sampling.grammar.as_ref().map(|grammar| self.shared.grammars.constraint(grammar)).transpose()
+    }
+
+    /// Checks a prompt against the model.
+    pub(super) fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
+        if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if let Some(position) = tokens.iter().position(|&token| token as usize >= geometry.vocab) {
-            let token = tokens[position];
-            return Err(Error::TokenOutOfVocabulary { token, position, vocabulary: geometry.vocab });
+        self.check_vocabulary(prompt, 0)?;
+        if prompt.len() >= self.context() {
+            return Err(Error::PromptTooLong { prompt: prompt.len(), context: self.context() });
         }
-        if tokens.len() >= geometry.context {
-            return Err(Error::PromptTooLong { prompt: tokens.len(), context: geometry.context });
+        Ok(())
+    }
+
+    /// Checks tokens that stand behind `before` others.
+    pub(super) fn check_vocabulary(&self, tokens: &[u32], before: usize) -> Result<()> {
+        let vocabulary = self.shared.model.decoder.geometry().vocab;
+        match tokens.iter().position(|&token| token as usize >= vocabulary) {
+            Some(at) => Err(Error::TokenOutOfVocabulary { token: tokens[at], position: before + at, vocabulary }),
+            None => Ok(()),
         }
-        let generated = sampling.max_tokens.min(geometry.context - tokens.len());
-        let needed_blocks = blocks_for(tokens.len() + generated);
-        if needed_blocks > self.shared.kv_blocks {
-            return Err(Error::KvBudget {
-                prompt: tokens.len(),
-                generated,
-                needed_blocks,
-                budget_blocks: self.shared.kv_blocks,
-                needed_bytes: needed_blocks as u64 * self.shared.bytes_per_block,
-            });
+    }
+
+    /// Checks that a request can ever fit the KV cache.
+    pub(super) fn check_blocks(&self, prompt: usize, generated: usize, needed_blocks: usize) -> Result<()> {
+        let budget_blocks = self.shared.kv_blocks;
+        if needed_blocks > budget_blocks {
+            let needed_bytes = needed_blocks as u64 * self.shared.bytes_per_block;
+            return Err(Error::KvBudget { prompt, generated, needed_blocks, budget_blocks, needed_bytes });
         }
-        sampling.grammar.as_ref().map(|grammar| self.shared.grammars.constraint(grammar)).transpose()
+        Ok(())
     }
 
     fn stopped(&self) -> Error {
@@ -307,17 +336,24 @@ impl Session {
     }
 }
 
-/// Completions as they end. See [`Session::complete_all`].
-pub struct Completions {
+/// What a call to the engine begins with.
+pub(super) struct Opened {
+    pub(super) ids: Range<RequestId>,
+    pub(super) sender: Sender<(usize, Event)>,
+    pub(super) events: Events,
+}
+
+/// What comes back for the requests of one call. Dropping it cancels those that have not ended.
+pub(super) struct Events {
     session: Session,
-    ids: Range<u64>,
+    ids: Range<RequestId>,
     events: Receiver<(usize, Event)>,
     has_ended: Vec<bool>,
     /// Requests that have not ended.
     open: usize,
 }
 
-impl Completions {
+impl Events {
     /// The next event; once the engine has stopped, an error for each request that has not ended.
     fn next_event(&mut self) -> Option<(usize, Event)> {
         if self.open == 0 {
@@ -335,12 +371,9 @@ impl Completions {
         }
         Some((index, event))
     }
-}
 
-impl Iterator for Completions {
-    type Item = (usize, Result<Completion>);
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next request that ends, texts on the way passed over.
+    pub(super) fn next_end(&mut self) -> Option<(usize, Result<Ended>)> {
         loop {
             if let (index, Event::End(outcome)) = self.next_event()? {
                 return Some((index, outcome));
@@ -349,7 +382,7 @@ impl Iterator for Completions {
     }
 }
 
-impl Drop for Completions {
+impl Drop for Events {
     fn drop(&mut self) {
         if self.open > 0 {
             // Fails only when the engine has stopped, and then there is nothing to cancel.
@@ -358,9 +391,30 @@ impl Drop for Completions {
     }
 }
 
+fn completion(ended: Ended) -> Completion {
+    match ended {
+        Ended::Completion(completion) => completion,
+        Ended::Logprobs(_) => unreachable!("a request that draws ends with a completion"),
+    }
+}
+
+/// Completions as they end. See [`Session::complete_all`].
+pub struct Completions {
+    events: Events,
+}
+
+impl Iterator for Completions {
+    type Item = (usize, Result<Completion>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (index, outcome) = self.events.next_end()?;
+        Some((index, outcome.map(completion)))
+    }
+}
+
 /// A completion in pieces. See [`Session::stream`].
 pub struct Pieces {
-    events: Completions,
+    events: Events,
 }
 
 impl Iterator for Pieces {
@@ -370,36 +424,62 @@ impl Iterator for Pieces {
         let (_, event) = self.events.next_event()?;
         Some(match event {
             Event::Text(text) => Ok(Piece::Text(text)),
-            Event::End(outcome) => outcome.map(Piece::End),
+            Event::End(outcome) => outcome.map(|ended| Piece::End(completion(ended))),
         })
     }
 }
 
+/// What a step may hold, and whether computed prefixes are kept: as the options say, where the model can.
+fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)> {
+    match model.decoder.batching() {
+        Batching::Packed => {
+            let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
+            Ok((limits, options.prefix_cache))
+        }
+        Batching::OneAtATime if options.kv_type != KvType::default() => Err(Error::Option {
+            option: "kv_type",
+            expected: format!("`f32`: model `{}` keeps its keys and values itself", model.name),
+            found: format!("{:?}", options.kv_type).to_lowercase(),
+        }),
+        Batching::OneAtATime => Ok((Limits { max_batch: 1, prefill_chunk: usize::MAX }, false)),
+    }
+}
+
 /// The extents of the KV cache that the budget allows.
-fn kv_geometry(model: &LoadedModel, options: &EngineOptions) -> Result<KvGeometry> {
+fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
     let one_block = KvGeometry { kv_type: options.kv_type, ..geometry.kv(1) };
     let bytes_per_block = one_block.bytes_per_block() as u64;
-    let most_useful = (options.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
+    let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {
         Some(bytes) => bytes / bytes_per_block,
-        None => (default_kv_bytes() / bytes_per_block).min(most_useful),
+        None => (default_kv_bytes(&model.device) / bytes_per_block).min(most_useful),
     };
     if blocks == 0 {
         return Err(Error::Option {
             option: "kv_memory_bytes",
             expected: format!("at least the {bytes_per_block} bytes of one block of {BLOCK_TOKENS} tokens"),
-            found: options.kv_memory_bytes.unwrap_or_else(default_kv_bytes).to_string(),
+            found: options.kv_memory_bytes.unwrap_or_else(|| default_kv_bytes(&model.device)).to_string(),
         });
     }
     Ok(KvGeometry { blocks: usize::try_from(blocks).unwrap_or(usize::MAX).min(u32::MAX as usize), ..one_block })
 }
 
-/// A quarter of the memory that is free now, at most 8 GiB; 2 GiB where the system does not say.
-fn default_kv_bytes() -> u64 {
+/// On a GPU, all that is free but room for activations; of the processor's memory, which others want too, a quarter of what
+/// is free now, at most 8 GiB, and 2 GiB where the system does not say.
+fn default_kv_bytes(device: &Device) -> u64 {
     const MOST: u64 = 8 << 30;
     const UNKNOWN: u64 = 2 << 30;
+    if let Ok(Some(free)) = device.free_memory() {
+        return gpu_kv_bytes(free as u64);
+    }
     super::machine::available_bytes().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))
+}
+
+/// The weights are there already. Activations of a step take some hundred megabytes; a tenth covers them on small cards and
+/// a gibibyte elsewhere.
+fn gpu_kv_bytes(free: u64) -> u64 {
+    free - (free / 10).max(1 << 30).min(free / 2)
 }
 
 impl Prompter for Session {
@@ -409,6 +489,10 @@ impl Prompter for Session {
 
     fn encode(&self, text: &str) -> Vec<u32> {
         self.tokenizer().encode_prompt(text, Specials::Literal)
+    }
+
+    fn encode_reply(&self, text: &str) -> Vec<u32> {
+        self.tokenizer().encode(text, Specials::Literal)
     }
 
     fn has_template(&self) -> bool {
@@ -425,7 +509,29 @@ impl Generate for Session {
         Ok(in_order.into_iter().flatten().collect())
     }
 
+    fn logprobs_all(&self, requests: Vec<ForcedRequest>) -> anyhow::Result<Vec<ForcedLogprobs>> {
+        let mut in_order: Vec<Option<ForcedLogprobs>> = vec![None; requests.len()];
+        for (index, found) in Session::logprobs_all(self, requests) {
+            in_order[index] = Some(found?);
+        }
+        Ok(in_order.into_iter().flatten().collect())
+    }
+
     fn context(&self) -> usize {
         Session::context(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_keeps_room_for_activations() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(gpu_kv_bytes(100 * GIB), 90 * GIB);
+        assert_eq!(gpu_kv_bytes(5 * GIB), 4 * GIB);
+        assert_eq!((gpu_kv_bytes(GIB), gpu_kv_bytes(0)), (GIB / 2, 0));
+        assert!(default_kv_bytes(&Device::cpu(1)) <= 8 * GIB);
     }
 }

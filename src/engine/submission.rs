@@ -5,15 +5,15 @@
 
 use std::ops::Range;
 
-use super::generation::Generation;
-use super::scheduler::RequestId;
-use super::step::Reply;
+use super::scheduler::{Outputs, RequestId};
+use super::step::{Reply, Work};
 
 /// A checked request, ready to wait for its first step.
 pub(crate) struct Submission {
     pub(crate) id: RequestId,
     pub(crate) tokens: Vec<u32>,
-    pub(crate) generation: Generation,
+    pub(crate) outputs: Outputs,
+    pub(crate) work: Work,
     pub(crate) reply: Reply,
 }
 

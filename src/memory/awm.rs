@@ -3,20 +3,22 @@
 //!
 //! As in the released code, all workflows are induced anew from all successes after each success; `mode = "append"` is
 //! what the paper describes. Departures: workflows have a strict block form, so that they can be split again; what is no
-//! block is dropped; the steps of a program are its top-level parts; the worked example of the prompt never enters the
-//! memory; the semantic choice takes the nearest workflows (the released retriever sorts the wrong way).
+//! block is dropped, and replies are held to blocks (`constrained`), which small backbones seldom write; the steps of a
+//! program are its top-level parts; the worked example of the prompt never enters the memory; the semantic choice takes the
+//! nearest workflows (the released retriever sorts the wrong way).
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use super::bound::{clip, clip_line};
 use super::judge;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::snapshot::Layout;
 use super::template::fill;
 use super::trajectory;
 use super::vector::{Space, Vector, ranked};
 use super::{Block, Content, Context, Handles, Memory, MemoryMethod, Recall, Resolved, TextPlacement, options};
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, ReplyFormat, TaskView};
 use crate::registry::Registered;
 
@@ -54,6 +56,8 @@ struct Options {
     temperature: f64,
     /// Successes whose questions are at least this similar count as one, the newest; absent: only the same task does.
     same_task_cosine: Option<f64>,
+    /// Whether replies are held to their form; the published method parses free text.
+    constrained: bool,
     placement: TextPlacement,
 }
 
@@ -62,7 +66,8 @@ struct Options {
 enum Mode {
     /// All workflows anew from all successes.
     Reinduce,
-    /// New workflows from the newest success, beside those there are.
+    /// New workflows from the newest success, beside those there are; one that says what a known one does is left out,
+    /// which takes an embedding model.
     Append,
     /// No induction: successes with different steps are shown as they are.
     Examples,
@@ -88,6 +93,7 @@ impl Default for Options {
             max_induced_tokens: 2048,
             temperature: 1.0,
             same_task_cosine: None,
+            constrained: true,
             placement: TextPlacement::AfterInstructions,
         }
     }
@@ -109,7 +115,12 @@ impl Options {
     }
 
     fn embeds(&self) -> bool {
-        self.show == Show::Nearest || self.same_task_cosine.is_some()
+        self.embeds_workflows() || self.same_task_cosine.is_some()
+    }
+
+    /// To choose the nearest, or to know a new workflow that says what an old one does.
+    fn embeds_workflows(&self) -> bool {
+        self.show == Show::Nearest || self.mode == Mode::Append
     }
 }
 
@@ -176,7 +187,7 @@ struct Workflow {
     description: String,
     /// Numbered steps, one a line or more.
     body: String,
-    /// Of title and description, with `show = "nearest"`.
+    /// Of title and description, with `show = "nearest"` or `mode = "append"`.
     vector: Option<Vector>,
 }
 
@@ -233,7 +244,7 @@ impl Memory for Workflows {
     }
 
     fn learn(&mut self, experience: &Experience, handles: &Handles<'_>) -> anyhow::Result<()> {
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.options.constrained)?;
         if judge::is_success(experience, llm)? != Some(true) {
             return Ok(());
         }
@@ -294,7 +305,7 @@ impl Workflows {
     }
 
     /// Workflows from successes; the oldest are left out while the prompt is too long.
-    fn induce(&self, successes: &[Success], llm: &Llm<'_>) -> anyhow::Result<Option<Vec<Workflow>>> {
+    fn induce(&self, successes: &[Success], llm: &Asker<'_>) -> anyhow::Result<Option<Vec<Workflow>>> {
         let limit = llm.room(self.options.max_prompt_tokens, self.options.max_induced_tokens);
         let most = self.options.max_workflows;
         let mut texts: Vec<String> = successes.iter().rev().map(Success::text).collect();
@@ -314,7 +325,7 @@ impl Workflows {
             prompt: filled(&texts),
             max_tokens: self.options.max_induced_tokens,
             temperature: self.options.temperature,
-            form: None,
+            form: Some(form(most)),
         };
         llm.ask(call, |reply| Some(split(reply, most)).filter(|workflows| !workflows.is_empty()))
     }
@@ -325,7 +336,7 @@ impl Workflows {
         mut workflows: Vec<Workflow>,
         handles: &Handles<'_>,
     ) -> anyhow::Result<Vec<Workflow>> {
-        if self.options.show == Show::Nearest {
+        if self.options.embeds_workflows() {
             let keys: Vec<String> = workflows.iter().map(Workflow::key).collect();
             for (workflow, vector) in workflows.iter_mut().zip(space.embed(NAME, &keys, handles)?) {
                 workflow.vector = Some(vector);
@@ -354,6 +365,16 @@ fn append(workflows: &mut Vec<Workflow>, new: Vec<Workflow>, most: usize) {
     }
     let excess = workflows.len().saturating_sub(most);
     workflows.drain(..excess);
+}
+
+/// Blocks as [`split`] reads them, with shorter lines than it would take: a small backbone fills whatever it may.
+fn form(most: usize) -> Grammar {
+    const MORE_STEPS: usize = 6;
+    let line = |characters: usize| format!(r"\S[^\n]{{0,{}}}", characters - 1);
+    let (title, description, step) = (line(80), line(120), line(160));
+    let block =
+        format!(r"{HEADING} {title}\n{description}\n1\. {step}\n2\. {step}(\n[3-9]\. {step}){{0,{MORE_STEPS}}}");
+    Grammar::Regex(format!(r"{block}(\n\n{block}){{0,{}}}", most - 1))
 }
 
 /// The workflow blocks of a reply: a heading, a line of description, at least two lines of steps.
@@ -455,6 +476,22 @@ mod tests {
     }
 
     #[test]
+    fn the_form_is_that_of_the_blocks_and_can_be_left_out() {
+        let Grammar::Regex(pattern) = form(2) else { panic!("a regular expression") };
+        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
+        let blocks: Vec<String> = split(FLOWS, 10).iter().map(Workflow::text).collect();
+        assert!(pattern.is_match(&blocks.join("\n\n")) && pattern.is_match(&blocks[0]));
+        for other in ["### Workflow: One step\nFor this.\n1. Do.", "Here they are.", ""] {
+            assert!(!pattern.is_match(other), "{other:?}");
+        }
+        for (options, held) in [("", true), ("constrained = false", false)] {
+            let bench = Bench::new(|_| FLOWS.to_string());
+            bench.learn(create(NAME, options).as_mut(), &experience("q", "r", true, 0));
+            assert_eq!(bench.held(), [held], "{options}");
+        }
+    }
+
+    #[test]
     fn without_feedback_the_backbone_judges_and_an_unreadable_judgement_is_no_success() {
         for (judgement, kept) in [("Status: success", 2), ("Status: failure", 0), ("no idea", 0)] {
             let bench =
@@ -502,6 +539,26 @@ mod tests {
         }
         let shown = bench.recall(examples.as_ref(), &task("x"));
         assert_eq!(shown.contexts[0].blocks[0].content.as_text(), "Task: b\nStep 1:\nDo: r");
+    }
+
+    /// Also where all workflows are shown, and none is looked for by its vector.
+    #[test]
+    fn append_leaves_out_what_a_known_workflow_says_under_another_title() {
+        let bench = Bench::new(|prompt| {
+            if prompt.contains("second") {
+                FLOWS.replace("Add up\n", "Add\nup ").replace("Count", "Tally")
+            } else {
+                FLOWS.into()
+            }
+        });
+        let mut memory = create(NAME, "mode = \"append\"");
+        bench.learn(memory.as_mut(), &experience("first", "r", true, 0));
+        bench.learn(memory.as_mut(), &experience("second", "r", true, 1));
+        let shown = bench.recall(memory.as_ref(), &task("x"));
+        let ids: Vec<&str> = shown.contexts[0].blocks.iter().map(|block| block.id.as_str()).collect();
+        assert_eq!(ids, ["Count letters", "Add up", "Tally letters"]);
+        let needs = |options: &str| Awm.resolve(&toml::from_str(options).unwrap()).unwrap().needs_embedder;
+        assert!(needs("mode = \"append\"") && !needs(""));
     }
 
     #[test]

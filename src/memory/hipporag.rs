@@ -36,6 +36,9 @@ const PREAMBLE: &str = include_str!("../../configs/prompts/hipporag_preamble.txt
 const ENTITIES: &str = include_str!("../../configs/prompts/hipporag_entities.txt");
 const TRIPLES: &str = include_str!("../../configs/prompts/hipporag_triples.txt");
 const FILTER: &str = include_str!("../../configs/prompts/hipporag_filter.txt");
+/// What the question is to find among the facts, told to models that embed for a task in words; passages are what these are
+/// trained to find.
+const FIND_FACTS: &str = "Given a question, find the facts, written as triplets, that help to answer it";
 /// Where the facts of a filter's reply begin.
 const MARKER: &str = "fact_after_filter";
 
@@ -185,9 +188,9 @@ impl Memory for Graph {
         if self.state.passages.is_empty() {
             return Ok(Recall::default());
         }
-        // One query vector for facts and passages: an embedder has one instruction for queries, not one a purpose.
         let query = self.state.space.embed_query(NAME, &task.question, handles)?;
-        let linked = self.link(task, &query, &handles.asker(NAME, self.options.constrained)?)?;
+        let for_facts = self.state.space.embed_query_with(NAME, FIND_FACTS, &task.question, handles)?;
+        let linked = self.link(task, &for_facts, &handles.asker(NAME, self.options.constrained)?)?;
         let order = match self.spread(&linked, &query) {
             Some(scores) => ranked(scores.into_iter()),
             None => ranked(self.state.passages.iter().map(|passage| passage.vector.cosine(&query))),
@@ -573,6 +576,7 @@ mod tests {
         let (recall, calls) = linking.recall_at(&graph, &task(question), 3);
         assert_eq!(calls[0].purpose, "hipporag/filter");
         assert_eq!(ids(&recall)[0], apple, "the closest candidate to a misspelt triple");
+        assert_eq!(linking.told(), [FIND_FACTS], "facts and passages are asked for in their own words");
         for nothing in [r#"{"fact": []}"#, "none of them helps"] {
             let (recall, calls) = backbone(nothing).recall_at(&graph, &task(question), 3);
             assert_eq!(ids(&recall)[0], graph.state.passages[nearest(question)].id);

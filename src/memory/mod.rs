@@ -155,6 +155,10 @@ pub trait Embed: Send + Sync {
     fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         self.embed(texts)
     }
+    /// As [`Embed::embed_queries`], of models that are told what to find in words of their own; the same for all others.
+    fn embed_queries_with(&self, _task: &str, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        self.embed_queries(texts)
+    }
     /// A weight for each of a text's words, in order of the texts.
     ///
     /// # Errors
@@ -196,6 +200,10 @@ impl Embed for Embedder {
 
     fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         Ok(self.embed_for(Purpose::Query, texts)?)
+    }
+
+    fn embed_queries_with(&self, task: &str, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        Ok(Embedder::embed_queries_with(self, task, texts)?)
     }
 
     fn sparse(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<SparseVector>> {

@@ -3,7 +3,7 @@
 //!
 //! The paper speaks of each retrieved item in its text and of the whole bundle in its prompt: the bundle is the default,
 //! `granularity = "item"` the other reading. A reply that names no action keeps everything, so that a broken compiler
-//! falls back to the memory it wraps. Nothing recalled costs no call. What was dropped counts as not shown.
+//! falls back to the memory it wraps; `constrained` leaves only replies that name one. Nothing recalled costs no call. What was dropped counts as not shown.
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::bound::clip;
 use super::ladder;
-use super::llm::{Call, Llm};
+use super::llm::{Asker, Call};
 use super::template::fill_within;
 use super::{
     Block, Content, Context, Handles, Memory, MemoryMethod, Placement, Recall, Resolved, find, options as read_options,
 };
+use crate::engine::grammar::Grammar;
 use crate::record::{Experience, ReplyFormat, TaskView};
 use crate::registry::Registered;
 
@@ -37,9 +38,16 @@ struct Options {
     memory: String,
     #[serde(default)]
     granularity: Granularity,
+    /// Whether replies are held to the three actions; the published method parses free text.
+    #[serde(default = "by_default")]
+    constrained: bool,
     /// The wrapped memory's own options.
     #[serde(default)]
     options: toml::Table,
+}
+
+fn by_default() -> bool {
+    true
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -78,7 +86,7 @@ impl MemoryMethod for Seu {
     fn create(&self, table: &toml::Table) -> anyhow::Result<Box<dyn Memory>> {
         let (options, inner) = Options::read(table)?;
         let inner = inner.create(&options.options).context("memory `seu`")?;
-        Ok(Box::new(Selective { granularity: options.granularity, inner }))
+        Ok(Box::new(Selective { granularity: options.granularity, is_constrained: options.constrained, inner }))
     }
 
     fn resolve(&self, table: &toml::Table) -> anyhow::Result<Resolved> {
@@ -91,6 +99,7 @@ impl MemoryMethod for Seu {
 
 struct Selective {
     granularity: Granularity,
+    is_constrained: bool,
     inner: Box<dyn Memory>,
 }
 
@@ -119,7 +128,7 @@ impl Memory for Selective {
             let pending = Pending { condensed: Vec::new(), inner: recall.pending };
             return Ok(Recall { contexts: Vec::new(), pending: pending.into_value()? });
         }
-        let llm = handles.llm(NAME)?;
+        let llm = &handles.asker(NAME, self.is_constrained)?;
         let mut condensed = Vec::new();
         let contexts = match self.granularity {
             Granularity::Bundle => {
@@ -172,7 +181,7 @@ impl Pending {
 }
 
 /// One action a text, in one batch; keep where the reply names none.
-fn judge(task: &TaskView, texts: &[String], llm: &Llm<'_>) -> anyhow::Result<Vec<Action>> {
+fn judge(task: &TaskView, texts: &[String], llm: &Asker<'_>) -> anyhow::Result<Vec<Action>> {
     let limit = llm.room(PROMPT_TOKENS, REPLY_TOKENS);
     let calls: Vec<Call> = texts
         .iter()
@@ -180,11 +189,16 @@ fn judge(task: &TaskView, texts: &[String], llm: &Llm<'_>) -> anyhow::Result<Vec
             let values =
                 [("task_type", task_type(task)), ("current_task", &*task.question), ("retrieved_memory", &**text)];
             let prompt = fill_within(COMPILE, &values, &["retrieved_memory", "current_task"], limit, llm);
-            Call { purpose: "seu/compile", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0, form: None }
+            Call { purpose: "seu/compile", prompt, max_tokens: REPLY_TOKENS, temperature: 0.0, form: Some(form()) }
         })
         .collect();
-    let actions = llm.ask_all(&calls, |_, reply| Action::read(reply))?;
+    let actions = llm.ask_all(calls, |_, reply| Action::read(reply))?;
     Ok(actions.into_iter().map(|action| action.unwrap_or(Action::Keep)).collect())
+}
+
+/// One of the three actions, the last with its summary.
+fn form() -> Grammar {
+    Grammar::Regex(r"KEEP|IGNORE|SUMMARIZE\n\S(.|\n)*".into())
 }
 
 fn task_type(task: &TaskView) -> &'static str {
@@ -270,6 +284,29 @@ const SUMMARIZE: [&str; 2] = ["SUMMARIZE", "SUMMARISE"];
 mod tests {
     use super::*;
     use crate::memory::tests::{Bench, create, experience, task};
+
+    #[test]
+    fn the_form_admits_the_three_actions_and_can_be_left_out() {
+        let Grammar::Regex(pattern) = form() else { panic!("a regular expression") };
+        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
+        for (reply, is_admitted) in [
+            ("KEEP", true),
+            ("IGNORE", true),
+            ("SUMMARIZE\nTry both.\nThen stop.", true),
+            ("SUMMARIZE", false),
+            ("Keep it", false),
+        ] {
+            assert_eq!(pattern.is_match(reply), is_admitted, "{reply:?}");
+            assert!(!is_admitted || Action::read(reply).is_some());
+        }
+        for (options, held) in [("", true), ("constrained = false", false)] {
+            let bench = Bench::new(|_| "KEEP".to_string());
+            let mut memory = create(NAME, &format!("memory = \"replay\"\n{options}"));
+            bench.learn(memory.as_mut(), &experience("q", "r", true, 0));
+            bench.recall(memory.as_ref(), &task("x"));
+            assert_eq!(bench.held(), [held], "{options}");
+        }
+    }
 
     #[test]
     fn replies_are_read_as_the_table_says() {

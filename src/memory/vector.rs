@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::Handles;
+use super::{Embed, Handles};
 use crate::engine::embed::Purpose;
 
 /// A unit vector. Saved as hex digits of its little-endian floats: exact, and a twentieth of the time of decimals.
@@ -55,6 +55,19 @@ impl Space {
         self.embed_queries(method, &[text.to_string()], handles)?.pop().context("the embedder returned no vector")
     }
 
+    /// As [`Space::embed_query`], with what it is to find in words, for models that are told.
+    pub fn embed_query_with(
+        &self,
+        method: &str,
+        task: &str,
+        text: &str,
+        handles: &Handles<'_>,
+    ) -> anyhow::Result<Vector> {
+        let embedder = self.embedder(method, handles)?;
+        let vectors = embedder.embed_queries_with(task, &[text.to_string()])?;
+        vectors.into_iter().next().map(Vector).context("the embedder returned no vector")
+    }
+
     fn vectors(
         &self,
         method: &str,
@@ -62,13 +75,7 @@ impl Space {
         purpose: Purpose,
         handles: &Handles<'_>,
     ) -> anyhow::Result<Vec<Vector>> {
-        let embedder = handles
-            .embedder
-            .with_context(|| format!("memory `{method}` needs an embedding model: set `embedder` in [models]"))?;
-        if let Some(expected) = &self.0 {
-            let found = embedder.id();
-            ensure!(*expected == found, "memory `{method}` holds vectors of {expected}, the run's embedder is {found}");
-        }
+        let embedder = self.embedder(method, handles)?;
         if texts.is_empty() {
             return Ok(Vec::new());
         }
@@ -77,6 +84,18 @@ impl Space {
             Purpose::Query => embedder.embed_queries(texts)?,
         };
         Ok(vectors.into_iter().map(Vector).collect())
+    }
+
+    /// The run's embedder, which must be the one that the state's vectors are from.
+    fn embedder<'h>(&self, method: &str, handles: &Handles<'h>) -> anyhow::Result<&'h dyn Embed> {
+        let embedder = handles
+            .embedder
+            .with_context(|| format!("memory `{method}` needs an embedding model: set `embedder` in [models]"))?;
+        if let Some(expected) = &self.0 {
+            let found = embedder.id();
+            ensure!(*expected == found, "memory `{method}` holds vectors of {expected}, the run's embedder is {found}");
+        }
+        Ok(embedder)
     }
 
     pub fn embed_one(&self, method: &str, text: &str, handles: &Handles<'_>) -> anyhow::Result<Vector> {

@@ -79,6 +79,28 @@ pub fn ratio_interval(units: &[(f64, f64)], seed: Seed) -> Option<Interval> {
     Some(Distribution::of(points, RESAMPLES as u128).interval())
 }
 
+/// The interval of a statistic of sums over clusters (all pairs of one target, all draws of one probe), which are resampled
+/// whole; `None` below three clusters, or when more than half of the resamples have no value.
+pub fn cluster_interval<T: Copy>(
+    clusters: &[T],
+    add: impl Fn(T, T) -> T,
+    statistic: impl Fn(T) -> Option<f64>,
+    seed: Seed,
+) -> Option<Interval> {
+    if clusters.len() < MINIMUM_UNITS {
+        return None;
+    }
+    let mut stream = seed.stream();
+    let mut draw = || clusters[stream.below(clusters.len() as u64) as usize];
+    let resample = |_| {
+        let first = draw();
+        statistic((1..clusters.len()).fold(first, |sum, _| add(sum, draw())))
+    };
+    let points: Vec<(f64, u128)> = (0..RESAMPLES).filter_map(resample).map(|value| (value, 1)).collect();
+    let total = points.len() as u128;
+    (points.len() * 2 > RESAMPLES).then(|| Distribution::of(points, total).interval())
+}
+
 /// A distribution of means: distinct or repeated points with integer weights, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
@@ -233,6 +255,18 @@ mod tests {
         let negated: Vec<f64> = values.iter().map(|value| -value).collect();
         let (plain, mirror) = (mean_interval(&values, Seed(5)).unwrap(), mean_interval(&negated, Seed(5)).unwrap());
         assert_eq!((plain.low, plain.high), (-mirror.high, -mirror.low));
+    }
+
+    #[test]
+    fn clusters_of_one_value_have_the_interval_of_their_mean() {
+        let values: Vec<f64> = (0..40).map(|value| f64::from(value * value % 11)).collect();
+        let clusters: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
+        let add = |left: (f64, f64), right: (f64, f64)| (left.0 + right.0, left.1 + right.1);
+        let of_clusters = cluster_interval(&clusters, add, |(sum, count)| Some(sum / count), Seed(9)).unwrap();
+        let of_means = mean_interval(&values, Seed(10)).unwrap();
+        assert!((of_clusters.low - of_means.low).abs() < 0.1 && (of_clusters.high - of_means.high).abs() < 0.1);
+        assert_eq!(cluster_interval(&clusters[..2], add, |(sum, count)| Some(sum / count), Seed(9)), None);
+        assert_eq!(cluster_interval(&clusters, add, |_| None, Seed(9)), None);
     }
 
     #[test]

@@ -15,9 +15,16 @@ pub struct MemoryCall {
     pub request: String,
     /// The reply, verbatim. Empty where the prompt did not fit the model's context and nothing was asked.
     pub reply: String,
-    /// Whether the method could read what it needed out of the reply. If not, its fallback applied.
+    /// Whether the method could read what it needed out of the reply. If not, or if nothing was asked, its fallback applied.
     pub is_read: bool,
     pub usage: Usage,
+}
+
+impl MemoryCall {
+    /// Whether the backbone was asked: a prompt that does not fit its context is not sent, and one that is has tokens.
+    pub fn is_asked(&self) -> bool {
+        self.usage.prompt_tokens > 0
+    }
 }
 
 /// A memory's part of one attempt's record.

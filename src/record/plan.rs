@@ -14,6 +14,10 @@ pub const POOL_FILE: &str = "pool.json";
 pub const VOTE_FILE: &str = "vote.json";
 /// File name of the [`SequencesPlan`] in a run folder.
 pub const SEQUENCES_FILE: &str = "sequences.json";
+/// File name of the [`LogprobPlan`] in a run folder.
+pub const LOGPROB_FILE: &str = "logprob.json";
+/// File name of the [`AttributionPlan`] in a run folder.
+pub const ATTRIBUTION_FILE: &str = "attribution.json";
 
 /// The tasks of a run and the models whose transfer matrix is measured on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +39,69 @@ pub struct PoolPlan {
 pub struct PoolTask {
     pub id: TaskId,
     pub family: Option<String>,
+}
+
+/// When the seeds of an ordered pair stop: once the sign of its gain is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stopping {
+    /// Chance, at most, that a test on the seeds so far names the wrong sign of a pair's expected gain, in 0..0.5. At 0 a
+    /// pair stops only when no outcome of its other seeds can change the sign of their mean.
+    pub error_rate: f64,
+    /// Seeds that every pair gets.
+    pub least_seeds: u32,
+}
+
+impl Default for Stopping {
+    fn default() -> Self {
+        Stopping { error_rate: 0.05, least_seeds: 1 }
+    }
+}
+
+/// What the stage `logprob` rates: the pairs of these models of the pool. Unit (0, j) is the reference of task j alone,
+/// (i + 1, j) the same behind task i.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogprobPlan {
+    pub models: Vec<String>,
+    /// Pool indices, ascending.
+    pub tasks: Vec<u32>,
+}
+
+/// Probes whose score is traced back to single experiences, by leaving each out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttributionPlan {
+    /// Draws of a probe for each memory.
+    pub draws: u32,
+    /// By history and agent in the order of the sequences' plan, then by place.
+    pub groups: Vec<AttributionGroup>,
+}
+
+/// The traced probes of one agent under one history: the stage `attribution/HISTORY/AGENT`, whose coordinates are the
+/// index of the case, 0 for the whole memory or i + 1 for the memory without `left_out[i]`, and the draw.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttributionGroup {
+    pub history: String,
+    pub agent: String,
+    pub cases: Vec<AttributionCase>,
+}
+
+/// One traced probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttributionCase {
+    pub sequence: u32,
+    pub run: u32,
+    /// Step of the probe, and of the earlier probe that it is compared with.
+    pub probe: u32,
+    pub earlier: u32,
+    /// Scores that the run found at the two.
+    pub score: f64,
+    pub earlier_score: f64,
+    /// Steps in between whose experiences are left out one at a time, ascending.
+    pub left_out: Vec<u32>,
 }
 
 /// How experience with one task bears on another, as voted.

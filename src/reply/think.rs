@@ -1,7 +1,7 @@
 //! The reply apart from the reasoning in front of it.
 
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+pub const OPEN: &str = "<think>";
+pub const CLOSE: &str = "</think>";
 
 /// What the model said to the user: the text after the last closing tag, up to a tag that is opened and never closed.
 ///

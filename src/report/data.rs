@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::record::experiment::{MULTI_TASK_FILE, MultiTaskPlan, ORDERS_FILE, OrdersPlan, TRANSITIONS_FILE};
-use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan};
+use crate::record::plan::{POOL_FILE, PoolPlan, SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan};
 use crate::record::{AttemptRecord, Ending, Usage};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, RunId, RunReader, StageTime, TimingRecord, Totals};
 
+use super::beside::{self, Beside};
 use super::checks::{self, Checks};
 use super::matrix::{self, ModelMatrix};
 use super::multi_task::{self, MultiTask};
@@ -30,6 +31,8 @@ pub struct ReportData {
     pub damaged_pieces: usize,
     pub pool: Option<PoolPlan>,
     pub matrices: Vec<ModelMatrix>,
+    /// When the seeds of a pair stop, where the run says so.
+    pub stopping: Option<Stopping>,
     pub vote: Option<VotePlan>,
     /// Each voter's agreement with the vote.
     pub voters: Vec<VoterAgreement>,
@@ -39,6 +42,7 @@ pub struct ReportData {
     pub transitions: Option<Transitions>,
     pub orders: Option<Orders>,
     pub checks: Checks,
+    pub beside: Beside,
     pub usage: Vec<StageUsage>,
     /// Calls that memories made to the backbone, by stage and purpose.
     pub memory_calls: Vec<MemoryCalls>,
@@ -79,6 +83,8 @@ pub struct MemoryCalls {
     pub stage: String,
     pub purpose: String,
     pub calls: usize,
+    /// Calls whose prompt did not fit the model's context, so that nothing was asked and the method's fallback applied.
+    pub unasked: usize,
     /// Calls whose reply could not be read, so that the method's fallback applied.
     pub unread: usize,
     pub usage: Usage,
@@ -112,7 +118,10 @@ impl ReportData {
             let stage = stages.entry(coord.stage.as_str()).or_default();
             stage.insert((coord.sequence, coord.step, coord.attempt), record);
         }
-        let matrices = pool.as_ref().map(|pool| matrix::build(pool, vote.as_ref(), &stages, seed)).unwrap_or_default();
+        let stopping = manifest.identity.config.pointer("/matrix/stopping");
+        let stopping = stopping.and_then(|rule| serde_json::from_value::<Stopping>(rule.clone()).ok());
+        let build = |pool| matrix::build(pool, stopping, vote.as_ref(), &stages, seed);
+        let matrices = pool.as_ref().map(build).unwrap_or_default();
         let sequences = sequences_plan.map(|plan| sequence::build(plan, &stages, seed));
         let ballot = pool.as_ref().zip(vote.as_ref());
         let voters = ballot.map(|(pool, vote)| voters::agreements(pool, vote, &stages, seed)).unwrap_or_default();
@@ -132,10 +141,10 @@ impl ReportData {
             transitions.as_ref(),
             orders.as_ref(),
         ));
-        Ok(ReportData {
+        let mut data = ReportData {
             run_id: manifest.run_id.clone(),
             identity: manifest.identity.clone(),
-            is_complete: completeness.iter().all(Completeness::is_complete),
+            is_complete: false,
             completeness,
             damaged_pieces: damage.len(),
             usage: usage(&stages),
@@ -143,6 +152,7 @@ impl ReportData {
             timing: timing(&reader.timing()?),
             pool,
             matrices,
+            stopping,
             vote,
             voters,
             decided,
@@ -151,8 +161,19 @@ impl ReportData {
             transitions,
             orders,
             checks,
-            records,
-        })
+            beside: Beside::default(),
+            records: Vec::new(),
+        };
+        data.beside = beside::build(reader, &data, &stages)?;
+        data.completeness.extend(beside::completeness(&data.beside));
+        data.is_complete = data.completeness.iter().all(Completeness::is_complete);
+        data.records = records;
+        Ok(data)
+    }
+
+    /// The key of the run's draws.
+    pub fn seed(&self) -> Seed {
+        Seed(self.identity.config.get("seed").and_then(Value::as_u64).unwrap_or_default())
     }
 
     /// A text of the config, `None` where it has none.
@@ -266,7 +287,8 @@ fn memory_calls(stages: &Stages<'_>) -> Vec<MemoryCalls> {
         for call in records.values().flat_map(|record| record.memory_work.calls()) {
             let entry = counted.entry((stage, call.purpose.as_str())).or_default();
             entry.calls += 1;
-            entry.unread += usize::from(!call.is_read);
+            entry.unasked += usize::from(!call.is_asked());
+            entry.unread += usize::from(call.is_asked() && !call.is_read);
             entry.usage += call.usage;
         }
     }

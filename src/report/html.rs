@@ -21,7 +21,7 @@ use super::sequence::{CurvePoint, Sequences};
 use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
-use super::{tables, view};
+use super::{beside, tables, view};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -35,13 +35,20 @@ const LABEL_LETTERS: usize = 20;
 
 /// A heat map: its element id, its heading, and its numbers as JSON.
 #[derive(Serialize)]
-struct Map {
-    id: String,
-    title: String,
-    data: String,
-    /// Gain of the full colours, in points.
-    limit: String,
-    strongest: Option<View>,
+pub(super) struct Map {
+    pub id: String,
+    pub title: String,
+    pub data: String,
+    /// Gain of the full colours, in the unit of the map.
+    pub limit: String,
+    pub strongest: Option<View>,
+}
+
+/// A heat map of gains by log-probability, with its chart against the sampled ones.
+#[derive(Serialize)]
+struct LogprobMap {
+    map: Map,
+    chart: Option<String>,
 }
 
 /// A file of the report and what its columns mean.
@@ -72,6 +79,14 @@ struct Page<'a> {
     vote_map: Option<Map>,
     votes: View,
     voters: Option<&'a [String]>,
+    stopping: View,
+    /// Chance of a wrong sign, in percent.
+    error_rate: Option<f64>,
+    logprobs: View,
+    logprob_maps: Vec<LogprobMap>,
+    traced: View,
+    traced_by_relation: View,
+    traced_bars: Option<String>,
     metrics: View,
     against_baseline: View,
     between_histories: View,
@@ -117,6 +132,13 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         vote_map: vote_map(data),
         votes: view::votes(data),
         voters: data.vote.as_ref().map(|vote| vote.voters.as_slice()),
+        stopping: beside::stopping::view(data),
+        error_rate: data.stopping.map(|rule| points(rule.error_rate)),
+        logprobs: beside::logprob::view(data),
+        logprob_maps: logprob_maps(data)?,
+        traced: beside::attribution::strongest(data, STRONGEST),
+        traced_by_relation: beside::attribution::by_relation(data),
+        traced_bars: beside::attribution::chart(data, STRONGEST)?,
         metrics: view::metrics(data),
         against_baseline: view::against_baseline(data),
         between_histories: view::between_histories(data),
@@ -134,6 +156,15 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         files: files(data),
     };
     page.render(Serde(&page_data)).context("the report's template")
+}
+
+fn logprob_maps(data: &ReportData) -> anyhow::Result<Vec<LogprobMap>> {
+    let models = data.beside.logprob.iter().enumerate();
+    let map = |(index, model)| -> anyhow::Result<LogprobMap> {
+        let chart = beside::logprob::chart(model, data.seed())?;
+        Ok(LogprobMap { map: beside::logprob::map(data, model, index), chart })
+    };
+    models.map(map).collect()
 }
 
 /// The numbers at the top: a value and what it counts.
@@ -159,7 +190,7 @@ fn facts(data: &ReportData) -> Vec<(String, String)> {
 }
 
 /// Tasks of a map by family (in order of first appearance), then by index; and the stretch of each family.
-fn map_order(data: &ReportData, kept: &[u32]) -> (Vec<u32>, Vec<(String, usize, usize)>) {
+pub(super) fn map_order(data: &ReportData, kept: &[u32]) -> (Vec<u32>, Vec<(String, usize, usize)>) {
     let mut order: Vec<u32> = Vec::new();
     let mut groups: Vec<(&str, String, usize, usize)> = Vec::new();
     for task in kept {
@@ -232,7 +263,7 @@ fn vote_map(data: &ReportData) -> Option<Map> {
 }
 
 /// JSON that may stand inside a script element: no text in it can end the element.
-fn embedded(value: &Value) -> String {
+pub(super) fn embedded(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c")
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::metric::{Gain, Interval, Mean, mean, mean_interval, mean_of, sign, transfer_gain};
+use crate::metric::{Gain, Interval, Mean, Stop, mean, mean_interval, mean_of, sign, stop, transfer_gain};
 use crate::record::AttemptRecord;
-use crate::record::plan::{PoolPlan, Relation, VotePlan};
+use crate::record::plan::{PoolPlan, Relation, Stopping, VotePlan};
 use crate::seed::Seed;
 
 use super::data::Stages;
@@ -41,6 +41,10 @@ pub struct Pair {
     /// S(target | source).
     pub with: Mean,
     pub gain: Gain,
+    /// Seeds stored, without a gap from the first.
+    pub drawn: usize,
+    /// Where the pair stopped, under a stopping rule; its gain is over the seeds up to there.
+    pub stop: Option<Stop>,
     pub vote: Option<Relation>,
 }
 
@@ -71,17 +75,24 @@ pub struct FamilyGain {
 }
 
 /// The matrices of all models of the pool.
-pub(super) fn build(pool: &PoolPlan, vote: Option<&VotePlan>, stages: &Stages<'_>, seed: Seed) -> Vec<ModelMatrix> {
-    pool.models.iter().enumerate().map(|(index, model)| model_matrix(pool, vote, stages, seed, index, model)).collect()
+pub(super) fn build(
+    pool: &PoolPlan,
+    rule: Option<Stopping>,
+    vote: Option<&VotePlan>,
+    stages: &Stages<'_>,
+    seed: Seed,
+) -> Vec<ModelMatrix> {
+    let models = (0u32..).zip(&pool.models);
+    models.map(|(index, model)| model_matrix(pool, rule, vote, stages, seed, (index, model))).collect()
 }
 
 fn model_matrix(
     pool: &PoolPlan,
+    rule: Option<Stopping>,
     vote: Option<&VotePlan>,
     stages: &Stages<'_>,
     seed: Seed,
-    index: usize,
-    model: &str,
+    (index, model): (u32, &str),
 ) -> ModelMatrix {
     let empty = BTreeMap::new();
     let records = stages.get(format!("matrix/{model}").as_str()).unwrap_or(&empty);
@@ -105,18 +116,26 @@ fn model_matrix(
     let mut pairs = Vec::new();
     for source in &pool.kept {
         for target in pool.kept.iter().filter(|target| *target != source) {
-            let with = scores(records, source + 1, *target, pool.seeds);
+            let all = scores(records, source + 1, *target, pool.seeds);
+            let baseline = &baselines[*target as usize];
+            let is_stored = |seed: &u32| records.contains_key(&(source + 1, *target, *seed));
+            let drawn = (0..pool.seeds).take_while(is_stored).count();
+            let stop = rule.and_then(|rule| stop(&all[..drawn], baseline, rule));
+            let seeds = stop.map_or(all.len(), |stop| stop.seeds);
+            let with = &all[..seeds];
             pairs.push(Pair {
                 source: *source,
                 target: *target,
-                with: mean_of(&with),
-                gain: transfer_gain(&with, &baselines[*target as usize], key("gains", &[*source, *target])),
+                with: mean_of(with),
+                gain: transfer_gain(with, &baseline[..seeds], key("gains", &[*source, *target])),
+                drawn,
+                stop,
                 vote: vote.and_then(|vote| vote.relations.get(*source as usize, *target as usize)),
             });
         }
     }
-    let families = family_gains(pool, &pairs, seed.derive("bootstrap/families", &[index as u32]));
-    let planned = (pool.tasks.len() + pairs.len()) * pool.seeds as usize;
+    let families = family_gains(pool, &pairs, seed.derive("bootstrap/families", &[index]));
+    let planned = pool.tasks.len() * pool.seeds as usize + pairs.iter().map(|pair| pair.gain.of).sum::<usize>();
     ModelMatrix { model: model.to_string(), zero_shot, pairs, families, stored: records.len(), planned }
 }
 

@@ -1,10 +1,12 @@
 //! The report of a run, rebuilt from its stored records alone: no device, no model, the same bytes each time.
 //!
 //! `data` turns records into numbers, `tables` lays them out for files, `view` for people; then one file a format:
-//! `csv`, `parquet`, `terminal`, `svg`, `html`. `path_bench` sets ours beside the published. Whatever depends on the clock stands in `timing.csv` and in
-//! one marked block of the page; everything else is equal for equal records. A run that is not finished is reported as
-//! far as it came, and says what is missing.
+//! `csv`, `parquet`, `terminal`, `svg`, `html`. `path_bench` sets ours beside the published, `beside` holds what only an
+//! in-process run can measure. Whatever depends on the clock stands in `timing.csv` and in one marked block of the page;
+//! everything else is equal for equal records. A run that is not finished is reported as far as it came, and says what is
+//! missing.
 
+pub mod beside;
 mod checks;
 mod csv;
 mod data;

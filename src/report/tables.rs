@@ -7,12 +7,13 @@ use crate::metric::{Interval, PathMetric};
 use crate::record::plan::StepKind;
 use crate::record::{AttemptRecord, Ending, Usage};
 
+use super::beside;
 use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 
-const STAGES: &str = "matrix/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, transition/CONDITION/AGENT or \
-                      orders/PATH/AGENT";
+const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, attribution/…, \
+                      attribution-logprob/…, transition/CONDITION/AGENT or orders/PATH/AGENT";
 
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
@@ -28,6 +29,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         attempts(data),
     ];
     tables.extend(super::path_bench::tables(data));
+    tables.extend(beside::tables(data));
     tables
 }
 
@@ -338,6 +340,10 @@ fn memory_calls(data: &ReportData) -> Table {
         text("stage", "sequence/HISTORY/AGENT"),
         text("purpose", "METHOD/PURPOSE of the calls"),
         whole("calls", "calls of the memory to the backbone"),
+        whole(
+            "unasked",
+            "calls whose prompt did not fit the context: nothing was asked, the method's fallback applied",
+        ),
         whole("unread", "calls whose reply could not be read: the method's fallback applied"),
         whole("prompt_tokens", "prompt tokens, reused ones included"),
         whole("generated_tokens", "generated tokens"),
@@ -349,6 +355,7 @@ fn memory_calls(data: &ReportData) -> Table {
             Cell::text(&row.stage),
             Cell::text(&row.purpose),
             Cell::whole(row.calls),
+            Cell::whole(row.unasked),
             Cell::whole(row.unread),
             Cell::whole(prompt_tokens),
             Cell::whole(generated_tokens),
@@ -360,9 +367,17 @@ fn memory_calls(data: &ReportData) -> Table {
 fn attempts(data: &ReportData) -> Table {
     let columns = vec![
         text("stage", STAGES),
-        whole("sequence", "matrix: 0 = no demonstration, i + 1 = task i; orders: tasks learned before; else an index"),
-        whole("step", "matrix, multi_task, orders: attempted task; sequence, transition: position"),
-        whole("attempt", "seed or run"),
+        whole(
+            "sequence",
+            "matrix and logprob: 0 = no demonstration, i + 1 = task i; attribution: case; orders: tasks learned before; else \
+             an index",
+        ),
+        whole(
+            "step",
+            "matrix, logprob, multi_task, orders: attempted task; sequence, transition: position; attribution: 0 = whole \
+             memory, i + 1 = without i",
+        ),
+        whole("attempt", "seed, run or draw"),
         text("task", "task"),
         text("kind", "sequence, transition: cold_probe, warm_up, warm_probe, intervening or probe"),
         real("score", "0..=1; empty when ungraded"),

@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 use crate::metric::INTERVAL_METHOD;
 
+use super::beside;
 use super::data::ReportData;
 use super::section::Section;
 use super::view::{self, View};
@@ -20,6 +21,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     let mut views = vec![view::missing(data), view::matrices(data), view::families(data)];
     views.extend(data.matrices.iter().map(|matrix| view::strongest(data, matrix, STRONGEST)));
     views.extend([view::votes(data), view::metrics(data), view::against_baseline(data), view::between_histories(data)]);
+    views.extend(beside::views(data));
     views.extend([view::usage(data), view::memory_calls(data)]);
     for view in views.iter().filter(|view| !view.is_empty()) {
         out += &format!("\n{}\n{}\n", view.title, grid(view));

@@ -240,15 +240,19 @@ pub(super) fn usage(data: &ReportData) -> View {
 
 /// What memories asked of the backbone, and how often the reply was of no use.
 pub(super) fn memory_calls(data: &ReportData) -> View {
-    let headers = ["stage", "purpose", "calls", "unreadable", "unreadable %", "prompt tokens", "generated tokens"];
+    let headers =
+        ["stage", "purpose", "calls", "not asked", "unreadable", "unreadable %", "prompt tokens", "generated tokens"];
     let mut view = View::new("Calls of the memories", 2, &headers);
     for row in &data.memory_calls {
         view.rows.push(vec![
             row.stage.clone(),
             row.purpose.clone(),
             row.calls.to_string(),
+            row.unasked.to_string(),
             row.unread.to_string(),
-            share(Some(row.unread as f64 / row.calls as f64)),
+            share(
+                Some(row.calls - row.unasked).filter(|asked| *asked > 0).map(|asked| row.unread as f64 / asked as f64),
+            ),
             grouped(row.usage.prompt_tokens),
             grouped(row.usage.generated_tokens),
         ]);

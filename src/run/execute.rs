@@ -7,19 +7,21 @@ use anyhow::{Context as _, ensure};
 
 use super::matrix::{self, Unit};
 use super::progress::Progress;
-use super::resolve::Resolved;
+use super::resolve::{Resolved, ResolvedModel};
 use super::sequence::{self, Family};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
 use super::take_over::TakeOver;
-use super::{multi_task, order, orders, pool, transition, vote};
-use crate::config::{MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig};
+use super::{attribution, logprob, multi_task, order, orders, pool, stopping, transition, vote};
+use crate::config::{AttributionConfig, MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig};
 use crate::engine::embed::{Embedder, EmbedderOptions};
+use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
 use crate::record::Coord;
 use crate::record::experiment::{MULTI_TASK_FILE, ORDERS_FILE, TRANSITIONS_FILE};
 use crate::record::plan::{
-    HistoryPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask, SEQUENCES_FILE, SequencesPlan, VOTE_FILE, VotePlan,
+    ATTRIBUTION_FILE, HistoryPlan, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
+    SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
 };
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
@@ -47,6 +49,9 @@ pub fn execute(resolved: &Resolved, folder: &Path, earlier: Option<&Path>) -> an
         Some(_) => run_matrix(resolved, &store, &mut models, earlier.as_ref())?,
         None => put(&store, POOL_FILE, &pool_of(resolved, (0..resolved.tasks.len() as u32).collect()))?,
     }
+    if config.logprob.is_some() {
+        run_logprob(resolved, &store, &mut models)?;
+    }
     if config.vote.is_some() {
         run_vote(resolved, &store)?;
     }
@@ -55,6 +60,9 @@ pub fn execute(resolved: &Resolved, folder: &Path, earlier: Option<&Path>) -> an
     }
     if let Some(config) = &config.sequence {
         run_sequences(resolved, &store, config, &mut models)?;
+    }
+    if let Some(config) = &config.attribution {
+        run_attribution(&store, config, &mut models)?;
     }
     if let Some(config) = &config.transitions {
         run_transitions(resolved, &store, config, &mut models)?;
@@ -122,15 +130,22 @@ fn manifest(resolved: &Resolved) -> anyhow::Result<Manifest> {
     if let Some(config) = config.as_object_mut() {
         config.remove("engine");
     }
-    let models = resolved.backbones.iter().chain(&resolved.embedder);
+    let digest = |model: &ResolvedModel| -> anyhow::Result<String> { Ok(model.files.digest()?.to_string()) };
+    let mut models = BTreeMap::new();
+    for model in &resolved.backbones {
+        // Another version of the program that runs a model is another run.
+        let note = model::runs_through(&model.files)?.map(|program| format!(", through {program}"));
+        models.insert(model.name.clone(), digest(model)? + &note.unwrap_or_default());
+    }
+    if let Some(model) = &resolved.embedder {
+        models.insert(model.name.clone(), digest(model)?);
+    }
     let identity = Identity {
         format: store::FORMAT,
         code: format!("{}, arithmetic {}, prompts {WORDING}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
-        models: models
-            .map(|model| Ok((model.name.clone(), model.files.digest()?.to_string())))
-            .collect::<anyhow::Result<_>>()?,
+        models,
         device: device.name().to_string(),
     };
     Ok(Manifest::new(identity, device.instruction_set()))
@@ -189,7 +204,73 @@ fn run_matrix(
     let one_shot = matrix::one_shot(&pool.kept, config.seeds);
     // Last model first: it is still loaded.
     for index in (0..pool.models.len()).rev() {
-        run_units(resolved, store, models, (index, "one-shot"), &one_shot, earlier)?;
+        match config.stopping {
+            None => run_units(resolved, store, models, (index, "one-shot"), &one_shot, earlier)?,
+            Some(rule) => {
+                if let Some(earlier) = earlier {
+                    take_over(earlier, resolved, store, (index, "one-shot"), &one_shot)?;
+                }
+                run_until_settled(resolved, store, models, index, &pool, rule)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take_over(
+    earlier: &TakeOver,
+    resolved: &Resolved,
+    store: &RunStore,
+    (model, what): (usize, &str),
+    units: &[Unit],
+) -> anyhow::Result<()> {
+    let name = &resolved.backbones[model].name;
+    let taken = earlier.take(store, name, units.iter().map(|unit| unit.coord(name)))?;
+    if taken > 0 {
+        eprintln!("matrix {name} {what}: {taken} attempts taken over from {}", earlier.folder().display());
+    }
+    Ok(())
+}
+
+/// The one-shot attempts of one model, each pair until its sign is settled.
+fn run_until_settled(
+    resolved: &Resolved,
+    store: &RunStore,
+    models: &mut Models<'_>,
+    model: usize,
+    pool: &PoolPlan,
+    rule: Stopping,
+) -> anyhow::Result<()> {
+    let name = &resolved.backbones[model].name;
+    let open = stopping::open_pairs(store, name, &pool.kept, pool.seeds, rule)?;
+    if open.is_empty() {
+        return Ok(());
+    }
+    let seeds = |(source, target): &(u32, u32)| {
+        let (demonstration, target) = (Some(*source), *target);
+        (0..pool.seeds).map(move |seed| Unit { demonstration, target, seed })
+    };
+    let coords = open.iter().flat_map(seeds).map(|unit| unit.coord(name));
+    let progress = start_progress(&format!("matrix {name} one-shot, at most"), coords, store)
+        .context("a pair that is not settled has seeds left")?;
+    let session = models.session(model)?;
+    let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
+    stopping::run(&stage, &open, pool.seeds, rule, 2 * resolved.config.engine.max_batch)?;
+    progress.finish();
+    Ok(())
+}
+
+fn run_logprob(resolved: &Resolved, store: &RunStore, models: &mut Models<'_>) -> anyhow::Result<()> {
+    let pool: PoolPlan = get(store, POOL_FILE)?;
+    put(store, LOGPROB_FILE, &LogprobPlan { models: pool.models.clone(), tasks: pool.kept.clone() })?;
+    let units = logprob::units(&pool.kept);
+    for (index, name) in pool.models.iter().enumerate() {
+        let coords = units.iter().map(|unit| logprob::coord(*unit, name));
+        let Some(progress) = start_progress(&logprob::stage_name(name), coords, store) else { continue };
+        let session = models.session(index)?;
+        let stage = matrix::Stage { resolved, model: name, session: &session, store, progress: &progress };
+        logprob::run(&stage, &units)?;
+        progress.finish();
     }
     Ok(())
 }
@@ -203,14 +284,11 @@ fn run_units(
     earlier: Option<&TakeOver>,
 ) -> anyhow::Result<()> {
     let name = &resolved.backbones[model].name;
-    let coords = || units.iter().map(|unit| unit.coord(name));
     if let Some(earlier) = earlier {
-        let taken = earlier.take(store, name, coords())?;
-        if taken > 0 {
-            eprintln!("matrix {name} {what}: {taken} attempts taken over from {}", earlier.folder().display());
-        }
+        take_over(earlier, resolved, store, (model, what), units)?;
     }
-    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords(), store) else {
+    let coords = units.iter().map(|unit| unit.coord(name));
+    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords, store) else {
         return Ok(());
     };
     let session = models.session(model)?;
@@ -315,6 +393,20 @@ fn run_lives(
         return Ok(());
     };
     models.live(store, &progress, |world, threads| sequence::run(world, family, plan, threads))?;
+    progress.finish();
+    Ok(())
+}
+
+fn run_attribution(store: &RunStore, config: &AttributionConfig, models: &mut Models<'_>) -> anyhow::Result<()> {
+    let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
+    let plan = attribution::plan(store, &sequences, config)?;
+    put(store, ATTRIBUTION_FILE, &plan).context(
+        "this folder was traced with another `[attribution]`: take those settings again, or a new folder with --out",
+    )?;
+    let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
+        return Ok(());
+    };
+    models.live(store, &progress, |world, threads| attribution::run(world, &plan, &sequences, threads))?;
     progress.finish();
     Ok(())
 }

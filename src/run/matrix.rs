@@ -4,12 +4,11 @@
 //! baseline of j. Pair and baseline draw with the target's coordinates (common random numbers), so that a gain is a
 //! paired difference. The whole stage is handed to the engine at once: its planner orders it by shared prefix.
 
-use std::sync::mpsc;
-use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anyhow::Context as _;
 
+use super::beside::beside;
 use super::grade;
 use super::progress::Progress;
 use super::resolve::Resolved;
@@ -18,7 +17,7 @@ use crate::config::Headroom;
 use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
-use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Task, Usage};
+use crate::record::{Attempt, AttemptRecord, Coord, MemoryWork, Message, Task};
 use crate::scorer::Grading;
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
@@ -63,13 +62,15 @@ pub fn zero_shot(tasks: u32, seeds: u32) -> Vec<Unit> {
 
 /// Every ordered pair of the kept tasks, the diagonal left out.
 pub fn one_shot(kept: &[u32], seeds: u32) -> Vec<Unit> {
-    let mut units = Vec::new();
-    for demonstration in kept {
-        for target in kept.iter().filter(|target| *target != demonstration) {
-            units.extend((0..seeds).map(|seed| Unit { demonstration: Some(*demonstration), target: *target, seed }));
-        }
-    }
-    units
+    let pairs = pairs(kept).into_iter();
+    let unit = |(demonstration, target), seed| Unit { demonstration: Some(demonstration), target, seed };
+    pairs.flat_map(|pair| (0..seeds).map(move |seed| unit(pair, seed))).collect()
+}
+
+/// Demonstration and target of every ordered pair.
+pub fn pairs(kept: &[u32]) -> Vec<(u32, u32)> {
+    let others = |demonstration: u32| kept.iter().copied().filter(move |target| *target != demonstration);
+    kept.iter().flat_map(|source| others(*source).map(move |target| (*source, target))).collect()
 }
 
 /// The prompt of a unit.
@@ -87,7 +88,7 @@ pub fn prompt(resolved: &Resolved, unit: Unit, backbone: &dyn Prompter) -> anyho
 
 /// Units whose prompts are in memory at once: enough that the batch, which empties at the end of a round, is full nearly
 /// always.
-const ROUND: usize = 8192;
+pub(super) const ROUND: usize = 8192;
 
 /// Attempts, grades and stores the units that the store does not hold yet, in rounds, so that a plan of any length needs
 /// the memory of one.
@@ -100,72 +101,93 @@ pub fn run(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
 
 /// Grading runs on threads of its own while the engine goes on.
 fn run_round(stage: &Stage<'_>, units: &[Unit]) -> anyhow::Result<()> {
-    let Stage { resolved, model, session, store, progress } = *stage;
-    let grading = &resolved.grading;
+    let Stage { model, session, store, .. } = *stage;
     let mut todo: Vec<(Unit, Vec<Message>)> = Vec::new();
     let mut requests: Vec<Request> = Vec::new();
-    let sampling = &resolved.config.sampling;
     for unit in units.iter().copied().filter(|unit| !store.has(&unit.coord(model))) {
-        let task = resolved.task(unit.target);
-        let built = prompt(resolved, unit, session).with_context(|| format!("prompt of task {}", task.id()))?;
-        if built.tokens.len() + sampling.max_tokens > session.context() {
-            let record = graded(task, unit.coord(model), attempt::over_context(&built.messages), grading);
-            store.append(record)?;
-            progress.done(Usage::default());
-            continue;
-        }
-        let seed = Seed(resolved.config.seed).derive("matrix", &[unit.target, unit.seed]).0;
-        requests.push(Request { tokens: built.tokens, sampling: sampling.clone(), seed });
-        todo.push((unit, built.messages));
-    }
-
-    let (finished, to_grade) = mpsc::channel::<(usize, Completion, f64)>();
-    let to_grade = std::sync::Mutex::new(to_grade);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..available_parallelism().map_or(1, usize::from))
-            .map(|_| {
-                scope.spawn(|| -> anyhow::Result<()> {
-                    loop {
-                        let next = to_grade.lock().ok().and_then(|queue| queue.recv().ok());
-                        let Some((index, completion, seconds)) = next else { return Ok(()) };
-                        let (unit, prompt) = &todo[index];
-                        let task = resolved.task(unit.target);
-                        let attempt = attempt::single_turn(&task.view, prompt, &completion);
-                        let usage = attempt.usage;
-                        let record = graded(task, unit.coord(model), attempt, grading);
-                        let coord = record.coord.clone();
-                        store.append(record)?;
-                        store.note(&coord, UnitTiming { seconds, reused_tokens: completion.usage.reused as u64 });
-                        progress.done(usage);
-                    }
-                })
-            })
-            .collect();
-        let started = Instant::now();
-        let mut outcome = Ok(());
-        for (index, completion) in session.complete_all(requests) {
-            let place = || format!("{}", todo[index].0.coord(model));
-            match completion.with_context(place) {
-                Ok(completion) => {
-                    // Fails when every grader is gone; its own error says why.
-                    if finished.send((index, completion, started.elapsed().as_secs_f64())).is_err() {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+        match ask(stage, unit)? {
+            Asked::Request(request, messages) => {
+                requests.push(*request);
+                todo.push((unit, messages));
             }
+            Asked::OverContext(record) => keep(stage, *record, None)?,
         }
-        drop(finished);
-        for worker in workers {
-            let graded =
-                worker.join().unwrap_or_else(|_| anyhow::bail!("a grader panicked: this is a bug in lifelong"));
-            outcome = outcome.and(graded);
-        }
-        outcome
+    }
+    let started = Instant::now();
+    let completions = session.complete_all(requests).map(|(index, completion)| {
+        let completion = completion.with_context(|| todo[index].0.coord(model).to_string())?;
+        Ok((index, completion, started.elapsed().as_secs_f64()))
+    });
+    beside(completions, |(index, completion, seconds)| {
+        let (unit, prompt) = &todo[index];
+        grade_and_keep(stage, *unit, prompt, &completion, seconds).map(drop)
     })
+}
+
+/// What is asked of the engine for one unit.
+enum Asked {
+    Request(Box<Request>, Vec<Message>),
+    /// Prompt and longest reply do not fit the context: the record says so.
+    OverContext(Box<AttemptRecord>),
+}
+
+fn ask(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<Asked> {
+    let Stage { resolved, model, session, .. } = *stage;
+    let (task, sampling) = (resolved.task(unit.target), &resolved.config.sampling);
+    let built = prompt(resolved, unit, session).with_context(|| format!("prompt of task {}", task.id()))?;
+    if built.tokens.len() + sampling.max_tokens > session.context() {
+        let attempt = attempt::over_context(&built.messages);
+        return Ok(Asked::OverContext(Box::new(graded(task, unit.coord(model), attempt, &resolved.grading))));
+    }
+    // The target's coordinates alone: common random numbers.
+    let seed = Seed(resolved.config.seed).derive("matrix", &[unit.target, unit.seed]).0;
+    let request = Request { tokens: built.tokens, sampling: sampling.clone(), seed };
+    Ok(Asked::Request(Box::new(request), built.messages))
+}
+
+/// Attempts, grades and stores one unit that the store does not hold, and waits for it.
+///
+/// # Errors
+/// When the engine or the store fails.
+pub fn attempt_one(stage: &Stage<'_>, unit: Unit) -> anyhow::Result<AttemptRecord> {
+    let started = Instant::now();
+    match ask(stage, unit)? {
+        Asked::Request(request, prompt) => {
+            let place = || unit.coord(stage.model).to_string();
+            let completion = stage.session.complete(*request).with_context(place)?;
+            grade_and_keep(stage, unit, &prompt, &completion, started.elapsed().as_secs_f64())
+        }
+        Asked::OverContext(record) => {
+            keep(stage, (*record).clone(), None)?;
+            Ok(*record)
+        }
+    }
+}
+
+fn grade_and_keep(
+    stage: &Stage<'_>,
+    unit: Unit,
+    prompt: &[Message],
+    completion: &Completion,
+    seconds: f64,
+) -> anyhow::Result<AttemptRecord> {
+    let task = stage.resolved.task(unit.target);
+    let attempt = attempt::single_turn(&task.view, prompt, completion);
+    let record = graded(task, unit.coord(stage.model), attempt, &stage.resolved.grading);
+    let reused_tokens = completion.usage.reused as u64;
+    keep(stage, record.clone(), Some(UnitTiming { seconds, reused_tokens }))?;
+    Ok(record)
+}
+
+/// Stores a record; one that asked the engine for nothing has no timing.
+pub(super) fn keep(stage: &Stage<'_>, record: AttemptRecord, timing: Option<UnitTiming>) -> anyhow::Result<()> {
+    let (coord, usage) = (record.coord.clone(), record.attempt.usage);
+    stage.store.append(record)?;
+    if let Some(timing) = timing {
+        stage.store.note(&coord, timing);
+    }
+    stage.progress.done(usage);
+    Ok(())
 }
 
 fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grading) -> AttemptRecord {

@@ -1,12 +1,15 @@
 //! Plans a run and executes it, stage by stage, into a run folder.
 //!
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
-//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix`, `vote`, `multi_task`,
-//! `sequence` (planned by `order` and `transition`), `orders`.
+//! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix` (with `stopping`, where
+//! seeds may stop), `logprob`, `vote`, `multi_task`, `sequence` (planned by `order` and `transition`), `attribution`,
+//! `orders`.
 
+mod attribution;
 mod beside;
 pub mod execute;
 mod grade;
+mod logprob;
 mod matrix;
 mod multi_task;
 mod order;
@@ -18,6 +21,7 @@ pub mod rates;
 pub mod resolve;
 mod sequence;
 pub mod start;
+mod stopping;
 mod take_over;
 #[cfg(test)]
 mod tests;

@@ -14,10 +14,12 @@ use super::grade;
 use super::progress::Progress;
 use super::resolve::{Resolved, ResolvedAgent};
 use crate::agent::{Agent, Made, Work, attempt};
+use crate::config::Freeze;
 use crate::engine::generate::Generate;
+use crate::memory::freeze::Freezable;
 use crate::memory::{Embed, Handles, Llm, Memory, Similarities};
-use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan};
-use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Role, Usage};
+use crate::record::plan::{PlannedStep, SequencePlan, SequencesPlan, StepKind};
+use crate::record::{AttemptRecord, Coord, Experience, MemoryCall, MemoryWork, Role, Task, Usage};
 use crate::seed::Seed;
 use crate::store::{RunStore, UnitTiming};
 
@@ -37,11 +39,11 @@ pub struct World<'a> {
 
 /// One agent's life over one sequence in one run.
 pub(super) struct Chain<'a> {
-    pub stage: String,
-    pub sequence: u32,
-    pub run: u32,
-    pub plan: &'a SequencePlan,
-    pub agent: &'a ResolvedAgent,
+    pub(super) stage: String,
+    pub(super) sequence: u32,
+    pub(super) run: u32,
+    pub(super) plan: &'a SequencePlan,
+    pub(super) agent: &'a ResolvedAgent,
 }
 
 /// The kind of sequences, which names their stages.
@@ -157,7 +159,7 @@ fn chains<'a>(resolved: &'a Resolved, family: Family, plan: &'a SequencesPlan) -
 
 /// The loop of a life: recall → attempt → score → store → learn.
 fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> anyhow::Result<()> {
-    let mut memory = chain.agent.method.create(&chain.agent.config.options)?;
+    let mut memory = chain.new_memory()?;
     // Calls made while learning are stored with the next record: that record says what its memory came from.
     let mut learned: Vec<MemoryCall> = Vec::new();
     for (step, planned) in chain.plan.steps.iter().enumerate() {
@@ -165,14 +167,14 @@ fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> 
             return Ok(());
         }
         let coord = chain.coord(step);
-        let place = format!("step {step}, task {}", world.resolved.task(planned.task).id());
+        let place = chain.place(world, step);
         let learned_before = std::mem::take(&mut learned);
         let record = match world.store.get(&coord)? {
-            Some(record) => replayed(record, memory.as_ref()).context(place.clone())?,
+            Some(record) => replayed(record, &memory).context(place.clone())?,
             None => {
                 let started = Instant::now();
                 let (record, reused_tokens) =
-                    step_once(world, chain, coord, planned, memory.as_ref(), learned_before).context(place.clone())?;
+                    step_once(world, chain, coord, planned, &memory, learned_before).context(place.clone())?;
                 world.store.append(record.clone())?;
                 let seconds = started.elapsed().as_secs_f64();
                 world.store.note(&record.coord, UnitTiming { seconds, reused_tokens });
@@ -181,31 +183,73 @@ fn live(world: &World<'_>, chain: &Chain<'_>, is_stopped: &dyn Fn() -> bool) -> 
             }
         };
         if planned.kind.is_probe() {
-            unchanged(&record, memory.as_ref()).context(place.clone())?;
+            unchanged(&record, &memory).context(place.clone())?;
         }
         if planned.kind.updates_memory() {
-            let experience = experience(world, chain, planned, &record);
-            let next = world.store.get(&chain.coord(step + 1))?;
-            let llm = chain.llm(world, "memory learn", step);
-            let llm = match next {
-                Some(next) => llm.replaying(next.memory_work.learned),
-                None => llm,
-            };
-            memory.learn(&experience, &chain.handles(world, &llm, step)).context("learn").context(place)?;
-            learned = llm.into_calls();
+            learned = learn(world, chain, step, &record, &mut memory).context(place)?;
         }
+        chain.freeze_after(planned.kind, &mut memory);
     }
     Ok(())
 }
 
+/// Learns from a step's record; where the next step is stored, from the replies that are stored with it.
+pub(super) fn learn(
+    world: &World<'_>,
+    chain: &Chain<'_>,
+    step: usize,
+    record: &AttemptRecord,
+    memory: &mut dyn Memory,
+) -> anyhow::Result<Vec<MemoryCall>> {
+    let next = world.store.get(&chain.coord(step + 1))?;
+    learn_from(world, chain, step, record, memory, next.map(|next| next.memory_work.learned))
+}
+
+/// The same with given replies, or by asking the backbone.
+pub(super) fn learn_from(
+    world: &World<'_>,
+    chain: &Chain<'_>,
+    step: usize,
+    record: &AttemptRecord,
+    memory: &mut dyn Memory,
+    replies: Option<Vec<MemoryCall>>,
+) -> anyhow::Result<Vec<MemoryCall>> {
+    let experience = experience(world, chain, &chain.plan.steps[step], record);
+    let llm = chain.llm(world, "memory learn", step);
+    let llm = match replies {
+        Some(replies) => llm.replaying(replies),
+        None => llm,
+    };
+    memory.learn(&experience, &chain.handles(world, &llm, step)).context("learn")?;
+    Ok(llm.into_calls())
+}
+
 impl Chain<'_> {
-    fn coord(&self, step: usize) -> Coord {
+    /// An empty memory of the chain's agent.
+    pub(super) fn new_memory(&self) -> anyhow::Result<Freezable> {
+        Ok(Freezable::new(self.agent.method.create(&self.agent.config.options)?))
+    }
+
+    /// Holds the memory as it is from here on, where the agent's config says so.
+    pub(super) fn freeze_after(&self, kind: StepKind, memory: &mut Freezable) {
+        match self.agent.config.freeze {
+            Some(Freeze::AfterWarmUp) if kind == StepKind::WarmProbe => memory.freeze(),
+            _ => {}
+        }
+    }
+
+    /// For errors.
+    pub(super) fn place(&self, world: &World<'_>, step: usize) -> String {
+        format!("step {step}, task {}", world.resolved.task(self.plan.steps[step].task).id())
+    }
+
+    pub(super) fn coord(&self, step: usize) -> Coord {
         Coord { stage: self.stage.clone(), sequence: self.sequence, step: step as u32, attempt: self.run }
     }
 
     /// The key of one phase of a step. Without the agent and the history: every agent draws the same numbers at the
     /// same step.
-    fn seed(&self, world: &World<'_>, phase: &str, step: usize) -> Seed {
+    pub(super) fn seed(&self, world: &World<'_>, phase: &str, step: usize) -> Seed {
         Seed(world.resolved.config.seed).derive(phase, &[self.sequence, step as u32, self.run])
     }
 
@@ -231,29 +275,61 @@ pub(super) fn step_once(
     memory: &dyn Memory,
     learned: Vec<MemoryCall>,
 ) -> anyhow::Result<(AttemptRecord, u64)> {
-    let task = world.resolved.task(planned.task);
-    let config = &world.resolved.config;
+    let step = coord.step as usize;
+    let seed = chain.seed(world, "sequence", step);
     let recalled_from = digest(memory);
+    let tried = try_step(world, chain, step, seed, memory)?;
+    let task = world.resolved.task(planned.task);
+    Ok((tried.record(world, task, coord, recalled_from, learned), tried.reused_tokens()))
+}
+
+/// An attempt at the task of a step, and what its recall asked.
+pub(super) struct Tried {
+    made: Made,
+    recalled: Vec<MemoryCall>,
+}
+
+/// Attempts the task of a step from a memory. `seed` is the key of the reply's draws; the recall's are those of the step.
+pub(super) fn try_step(
+    world: &World<'_>,
+    chain: &Chain<'_>,
+    step: usize,
+    seed: Seed,
+    memory: &dyn Memory,
+) -> anyhow::Result<Tried> {
+    let task = world.resolved.task(chain.plan.steps[step].task);
     let agent = Agent {
         policy: chain.agent.policy,
-        sampling: &config.sampling,
+        sampling: &world.resolved.config.sampling,
         max_memory_tokens: chain.agent.config.max_memory_tokens.filter(|limit| *limit > 0),
         max_turns: MAX_TURNS,
     };
-    let step = coord.step as usize;
     let llm = chain.llm(world, "memory recall", step);
-    let work = Work {
-        task: &task.view,
-        memory,
-        handles: &chain.handles(world, &llm, step),
-        seed: chain.seed(world, "sequence", step),
-    };
-    let Made { attempt, reused_tokens, pending, cut_tokens } = attempt(&agent, &work, world.backbone)?;
-    let memory_work = MemoryWork { learned, recalled: llm.into_calls(), pending, cut_tokens };
-    let (score, detail) = grade::grade(task, &attempt, &world.resolved.grading);
-    let record =
-        AttemptRecord { coord, task: task.id().clone(), attempt, score, detail, memory: recalled_from, memory_work };
-    Ok((record, reused_tokens))
+    let work = Work { task: &task.view, memory, handles: &chain.handles(world, &llm, step), seed };
+    let made = attempt(&agent, &work, world.backbone)?;
+    Ok(Tried { made, recalled: llm.into_calls() })
+}
+
+impl Tried {
+    pub(super) fn reused_tokens(&self) -> u64 {
+        self.made.reused_tokens
+    }
+
+    /// The record of the attempt, graded.
+    pub(super) fn record(
+        &self,
+        world: &World<'_>,
+        task: &Task,
+        coord: Coord,
+        memory: Option<String>,
+        learned: Vec<MemoryCall>,
+    ) -> AttemptRecord {
+        let Made { attempt, pending, cut_tokens, .. } = &self.made;
+        let (score, detail) = grade::grade(task, attempt, &world.resolved.grading);
+        let memory_work =
+            MemoryWork { learned, recalled: self.recalled.clone(), pending: pending.clone(), cut_tokens: *cut_tokens };
+        AttemptRecord { coord, task: task.id().clone(), attempt: attempt.clone(), score, detail, memory, memory_work }
+    }
 }
 
 /// Tokens of the attempt and of the memory's own calls.
@@ -288,7 +364,7 @@ fn unchanged(record: &AttemptRecord, memory: &dyn Memory) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn digest(memory: &dyn Memory) -> Option<String> {
+pub(super) fn digest(memory: &dyn Memory) -> Option<String> {
     let state = memory.save();
     (!state.is_empty()).then(|| blake3::hash(&state).to_hex()[..16].to_string())
 }

@@ -1,9 +1,10 @@
 //! Brings a model into memory, ready to answer.
 
+use std::sync::Once;
 use std::thread::available_parallelism;
 
-use anyhow::{Context as _, ensure};
-use lifelong_kernels::{Device, InstructionSet};
+use anyhow::Context as _;
+use lifelong_kernels::{Device, InstructionSet, survey_cuda};
 
 use super::resolve::ResolvedModel;
 use crate::config::{EngineConfig, KvType, ModelsConfig, Quantize};
@@ -16,19 +17,37 @@ use crate::engine::template::ChatSettings;
 /// The device a config asks for.
 ///
 /// # Errors
-/// When a GPU is asked for by name and there is none that can be used; `auto` takes the CPU then.
+/// When a GPU is asked for by name and there is none that can be used; `auto` says why in one line and takes the CPU then.
 pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
-    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
     match config.device.as_str() {
-        "auto" | "cpu" => match std::env::var("LIFELONG_INSTRUCTION_SET") {
-            Ok(name) => Ok(Device::cpu_with(threads, instruction_set(&name)?)?),
-            Err(_) => Ok(Device::cpu(threads)),
-        },
+        "auto" => first_gpu().map_or_else(|| cpu(config), Ok),
+        "cpu" => cpu(config),
         named => {
             let index = named.strip_prefix("cuda:").unwrap_or("0").parse().unwrap_or(0);
             Device::cuda(index).with_context(|| {
                 format!("device `{named}` cannot be used\nhint: `auto` takes a GPU when there is one, else the CPU")
             })
+        }
+    }
+}
+
+fn cpu(config: &EngineConfig) -> anyhow::Result<Device> {
+    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+    match std::env::var("LIFELONG_INSTRUCTION_SET") {
+        Ok(name) => Ok(Device::cpu_with(threads, instruction_set(&name)?)?),
+        Err(_) => Ok(Device::cpu(threads)),
+    }
+}
+
+/// The first GPU, when the program was built for one and it can be used.
+fn first_gpu() -> Option<Device> {
+    static SAID: Once = Once::new();
+    survey_cuda().built_for?;
+    match Device::cuda(0) {
+        Ok(device) => Some(device),
+        Err(reason) => {
+            SAID.call_once(|| eprintln!("device auto: the cpu, as there is no GPU to use ({reason})"));
+            None
         }
     }
 }
@@ -71,18 +90,8 @@ pub fn load_backbone(
     config: &EngineConfig,
     settings: &BackboneSettings,
 ) -> anyhow::Result<Engine> {
-    let engine = start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))?;
-    ensure!(
-        engine.session().dialect().is_none_or(|dialect| dialect.name() != CHANNELS),
-        "backbone `{}` replies in {CHANNELS} channels, thoughts and answers in one text, and a run cannot grade the answer \
-         alone yet; `lifelong generate --json` takes such replies apart",
-        model.name
-    );
-    Ok(engine)
+    start_on(&model.files, config, settings).with_context(|| format!("backbone `{}`", model.name))
 }
-
-/// The form of replies that runs cannot read: its marks are control tokens, which the text leaves out.
-const CHANNELS: &str = "harmony";
 
 fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettings) -> anyhow::Result<Engine> {
     let device = device(config)?;

@@ -11,7 +11,9 @@ mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
+mod prefetch;
 pub(crate) mod rope;
+pub(crate) mod sample;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 mod vector;

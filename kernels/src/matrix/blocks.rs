@@ -6,6 +6,7 @@ use half::f16;
 
 use super::format::Format;
 use super::iq4;
+use super::mxfp4;
 
 /// Thirty-two consecutive weights of a row: `value = scale · (level − zero) + minimum`, where `zero` belongs to the
 /// format and scale and minimum to each half of sixteen (equal halves where the format has blocks of 32).
@@ -24,7 +25,7 @@ pub(super) fn zero_level(format: Format) -> i32 {
         Format::Q3K => 4,
         Format::Q6K => 32,
         Format::Q8_0 | Format::Q8K => 128,
-        Format::MXFP4 => 12,
+        Format::MXFP4 => mxfp4::ZERO,
         Format::IQ4_NL | Format::IQ4_XS => iq4::ZERO,
         _ => 0,
     }
@@ -49,7 +50,7 @@ pub(super) fn read_block(format: Format, bytes: &[u8], groups: &mut [Group]) {
                 *group = eight_bits(levels, scale);
             }
         }
-        Format::MXFP4 => groups[0] = read_mxfp4(bytes),
+        Format::MXFP4 => groups[0] = mxfp4::read(bytes),
         Format::IQ4_NL => groups[0] = iq4::read_nl(bytes),
         Format::IQ4_XS => iq4::read_xs(bytes, groups),
         Format::F32 | Format::F16 | Format::BF16 => unreachable!("plain formats have no blocks: our bug"),
@@ -85,25 +86,6 @@ fn eight_bits(values: &[u8], scale: f32) -> Group {
         *level = value ^ 128;
     }
     Group { levels, scale: [scale; 2], minimum: [0.0; 2] }
-}
-
-/// A scale of eight exponent bits, worth `2^(byte − 127)` (255 is not a number), and nibbles as in Q4_0 that are floats of
-/// one sign, two exponent and one mantissa bit: 0, ½, 1, 1½, 2, 3, 4 and 6. Levels are twice the number and 12 more.
-/// Source: Rouhani et al. 2023, "OCP Microscaling Formats (MX) Specification", §5.2, §5.3.3 and §5.4.1.
-fn read_mxfp4(bytes: &[u8]) -> Group {
-    const TWICE: [u8; 8] = [0, 1, 2, 3, 4, 6, 8, 12];
-    let scale = match bytes[0] {
-        // Half of 2^(byte − 127); the two smallest are below the normal numbers.
-        byte @ 0..2 => f32::from_bits(1 << (21 + byte)),
-        255 => f32::NAN,
-        byte => f32::from_bits(u32::from(byte - 1) << 23),
-    };
-    let mut group = four_bits(&bytes[1..17], None, scale, 0.0);
-    for level in &mut group.levels {
-        let twice = TWICE[usize::from(*level & 7)];
-        *level = if *level & 8 == 0 { 12 + twice } else { 12 - twice };
-    }
-    group
 }
 
 /// 16 bytes (minimum, scale) nibbles · 64 bytes of 2-bit levels · scale f16 · minimum f16.

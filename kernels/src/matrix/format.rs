@@ -57,6 +57,25 @@ impl Format {
         }
     }
 
+    /// Bits of a level once it is packed: 4 where nothing is lost by it, else 8.
+    pub(super) fn packed_bits(self) -> usize {
+        if matches!(self, Format::Q4_0 | Format::Q4_1 | Format::Q4K) { 4 } else { 8 }
+    }
+
+    /// Scales that 32 consecutive values of a row have once they are packed.
+    pub(super) fn scales_in_a_group(self) -> usize {
+        if matches!(self, Format::Q2K | Format::Q3K | Format::Q6K | Format::Q8K) { 2 } else { 1 }
+    }
+
+    pub(super) fn has_minima(self) -> bool {
+        matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K)
+    }
+
+    /// Whether an `f16` holds every scale and minimum of a group: the exponents of MXFP4 reach further.
+    pub(super) fn has_half_scales(self) -> bool {
+        self.block_values() == 32 && self != Format::MXFP4
+    }
+
     /// Bytes of one block in a file.
     pub fn block_bytes(self) -> usize {
         match self {

@@ -3,18 +3,24 @@
 mod blocks;
 mod format;
 mod iq4;
+mod mxfp4;
 mod packed;
 mod quantize;
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+pub(crate) mod split;
 
 pub use format::Format;
+pub(crate) use mxfp4::LEVELS;
 pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};
 pub use quantize::{QUANTIZABLE, quantize};
 
+use crate::cuda::on_gpu;
+use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length};
 
 /// A weight `[n, k]`: `n` output features by `k` input features, as the rows of `W` in `y = x Wᵀ`.
 ///
-/// The bytes of the file are read once and not kept. Numbers are kept exactly as stored, but for K-quants, whose block
+/// It lies where one kind of device reads it. The bytes of the file are read once and not kept. Numbers are kept exactly as stored, but for K-quants, whose block
 /// scales become one `f32` product per sub-block (the product ggml forms at every use).
 pub struct Matrix {
     format: Format,
@@ -41,13 +47,32 @@ impl Matrix {
     /// [`Error::Blocks`] when `k` is not a whole number of the format's blocks, [`Error::Length`] (in bytes) when the
     /// slice has another size than `[n, k]` takes, [`Error::Shape`] when an extent is zero.
     pub fn from_bytes(format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<Self> {
-        check_extents(n, k)?;
-        let block = format.block_values();
-        if !k.is_multiple_of(block) {
-            return Err(Error::Blocks { format, rows: n, columns: k, block });
-        }
-        check_length("matrix", "bytes", bytes.len(), &[("n", n), ("bytes a row", k / block * format.block_bytes())])?;
+        check_bytes(format, n, k, bytes)?;
         Ok(Self { format, rows: n, columns: k, storage: Storage::pack(format, n, k, bytes) })
+    }
+
+    /// As [`Matrix::from_bytes`], where products of `device` read it.
+    ///
+    /// # Errors
+    /// As [`Matrix::from_bytes`]; [`Error::Cuda`] when a GPU has not as much memory left.
+    pub fn on(device: &Device, format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<Self> {
+        let Backend::Cuda(cuda) = device.backend() else { return Self::from_bytes(format, n, k, bytes) };
+        check_bytes(format, n, k, bytes)?;
+        let storage = Storage::Device(on_gpu!(cuda, matrix::place(format, n, k, bytes))?);
+        Ok(Self { format, rows: n, columns: k, storage })
+    }
+
+    /// As [`Matrix::from_f32`], where products of `device` read it.
+    ///
+    /// # Errors
+    /// As [`Matrix::from_f32`]; [`Error::Cuda`] when a GPU has not as much memory left.
+    pub fn f32_on(device: &Device, n: usize, k: usize, weights: &[f32]) -> Result<Self> {
+        if !device.is_gpu() {
+            return Self::from_f32(n, k, weights);
+        }
+        check_extents(n, k)?;
+        check_length("matrix", "weights", weights.len(), &[("n", n), ("k", k)])?;
+        Self::on(device, Format::F32, n, k, bytemuck::cast_slice(weights))
     }
 
     /// Output features `n`.
@@ -67,7 +92,22 @@ impl Matrix {
 
     /// Whether products with it are of 8-bit integers.
     pub(crate) fn is_quantised(&self) -> bool {
-        matches!(self.storage, Storage::Blocks(_))
+        match &self.storage {
+            Storage::F32(_) | Storage::F16(_) | Storage::BF16(_) => false,
+            Storage::Blocks(_) => true,
+            Storage::Device(matrix) => matrix.is_quantised(),
+        }
+    }
+
+    /// Fails unless it lies where operations of this device read weights.
+    pub(crate) fn check_place(&self, op: &'static str, device: &Device) -> Result<()> {
+        let lies_on_gpu = matches!(self.storage, Storage::Device(_));
+        if lies_on_gpu == device.is_gpu() {
+            return Ok(());
+        }
+        let found = if lies_on_gpu { "a GPU" } else { "the processor" };
+        let problem = format!("{self:?} lies in the memory of {found}, the operation runs on {}", device.name());
+        Err(Error::Shape { op, problem: problem + "; make it with `Matrix::on`" })
     }
 
     /// Memory the packed weights take.
@@ -84,6 +124,15 @@ impl Matrix {
         self.storage.read_row(row, out);
     }
 
+    /// The caller has checked that it lies there.
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn on_device(&self) -> &crate::cuda::DeviceMatrix {
+        match &self.storage {
+            Storage::Device(matrix) => matrix,
+            _ => unreachable!("operations check where a matrix lies: our bug"),
+        }
+    }
+
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -93,6 +142,15 @@ impl std::fmt::Debug for Matrix {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Matrix [{}, {}] {:?}", self.rows, self.columns, self.format)
     }
+}
+
+fn check_bytes(format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<()> {
+    check_extents(n, k)?;
+    let block = format.block_values();
+    if !k.is_multiple_of(block) {
+        return Err(Error::Blocks { format, rows: n, columns: k, block });
+    }
+    check_length("matrix", "bytes", bytes.len(), &[("n", n), ("bytes a row", k / block * format.block_bytes())])
 }
 
 fn check_extents(n: usize, k: usize) -> Result<()> {

@@ -4,6 +4,8 @@ use half::{bf16, f16};
 
 use super::blocks::{Group, read_block, zero_level};
 use super::format::Format;
+use super::mxfp4;
+use crate::cuda::DeviceMatrix;
 use crate::memory::Aligned;
 
 /// Output rows in a tile: the lanes of a vector. The last tile is filled up with zeros.
@@ -15,6 +17,8 @@ pub(crate) enum Storage {
     F16(Panels<HalfBits>),
     BF16(Panels<BrainBits>),
     Blocks(Blocks),
+    /// On a GPU, which reads other layouts.
+    Device(DeviceMatrix),
 }
 
 /// The bits of an IEEE half-precision number.
@@ -41,6 +45,8 @@ pub(crate) struct Panels<T: bytemuck::Zeroable + Copy> {
 /// 4 bits:  levels[quad 0..4][row 0..16][4]  low nibble = quad q, high = quad q + 4   256 bytes
 /// scales, minima: [half 0..halves][row 0..16]
 /// ```
+///
+/// Beside scales that are powers of two the nibbles are floats: codes of levels, see [`mxfp4::LEVELS`].
 pub(crate) struct Blocks {
     pub(crate) levels: Aligned<u8>,
     /// 4 or 8.
@@ -55,8 +61,11 @@ pub(crate) struct Blocks {
     pub(crate) groups: usize,
 }
 
-/// Per-group factors: as stored (`f16`), or products of stored factors that only `f32` holds exactly.
+/// Per-group factors: as stored (`f16`, or the exponent of a power of two), or products of stored factors that only `f32`
+/// holds exactly.
 pub(crate) enum BlockScales {
+    /// `2^(byte − 128)`; nothing where the byte is 0 or 1.
+    Powers(Aligned<u8>),
     F16(Aligned<u16>),
     F32(Aligned<f32>),
 }
@@ -70,8 +79,13 @@ impl BlockScales {
         }
     }
 
+    fn powers(length: usize) -> Self {
+        BlockScales::Powers(Aligned::for_weights(length))
+    }
+
     fn set(&mut self, index: usize, value: f32) {
         match self {
+            BlockScales::Powers(values) => values[index] = mxfp4::exponent(value),
             // Exact: the value was read from an f16.
             BlockScales::F16(values) => values[index] = f16::from_f32(value).to_bits(),
             BlockScales::F32(values) => values[index] = value,
@@ -80,6 +94,7 @@ impl BlockScales {
 
     fn get(&self, index: usize) -> f32 {
         match self {
+            BlockScales::Powers(values) => mxfp4::power(values[index]),
             BlockScales::F16(values) => f16::from_bits(values[index]).to_f32(),
             BlockScales::F32(values) => values[index],
         }
@@ -87,6 +102,7 @@ impl BlockScales {
 
     fn bytes(&self) -> usize {
         match self {
+            BlockScales::Powers(values) => values.len(),
             BlockScales::F16(values) => values.len() * 2,
             BlockScales::F32(values) => values.len() * 4,
         }
@@ -114,11 +130,9 @@ impl<T: bytemuck::Zeroable + Copy> Panels<T> {
 
 impl Blocks {
     fn pack(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
-        let bits = if matches!(format, Format::Q4_0 | Format::Q4_1 | Format::Q4K) { 4 } else { 8 };
-        let halves = if matches!(format, Format::Q2K | Format::Q3K | Format::Q6K | Format::Q8K) { 2 } else { 1 };
-        let has_minima = matches!(format, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K);
-        // The exponents of MXFP4 reach further than those of `f16`.
-        let half_precision = format.block_values() == 32 && format != Format::MXFP4;
+        let is_coded = format == Format::MXFP4 && mxfp4::has_plain_scales(bytes);
+        let bits = if is_coded { 4 } else { format.packed_bits() };
+        let (halves, half_precision) = (format.scales_in_a_group(), format.has_half_scales());
         let groups = columns / 32;
         let all = rows.div_ceil(TILE_ROWS) * groups;
         let factors = all * halves * TILE_ROWS;
@@ -127,8 +141,11 @@ impl Blocks {
             bits,
             halves,
             zero: zero_level(format),
-            scales: BlockScales::zeroed(half_precision, factors),
-            minima: has_minima.then(|| BlockScales::zeroed(half_precision, factors)),
+            scales: match is_coded {
+                true => BlockScales::powers(factors),
+                false => BlockScales::zeroed(half_precision, factors),
+            },
+            minima: format.has_minima().then(|| BlockScales::zeroed(half_precision, factors)),
             groups,
         };
         let mut read = [Group::default(); 8];
@@ -144,12 +161,19 @@ impl Blocks {
         packed
     }
 
+    /// Whether the nibbles are codes of levels.
+    fn is_coded(&self) -> bool {
+        matches!(self.scales, BlockScales::Powers(_))
+    }
+
     fn set(&mut self, row: usize, group: usize, values: &Group) {
         let (at, lane) = (row / TILE_ROWS * self.groups + group, row % TILE_ROWS);
         let bytes_a_group = TILE_ROWS * 4 * self.bits;
         // Four columns of one row stand together.
         let levels = self.levels[at * bytes_a_group..][..bytes_a_group].as_chunks_mut::<4>().0;
-        let columns = values.levels.as_chunks::<4>().0;
+        let stored =
+            if matches!(self.scales, BlockScales::Powers(_)) { values.levels.map(mxfp4::code) } else { values.levels };
+        let columns = stored.as_chunks::<4>().0;
         if self.bits == 8 {
             for (quad, columns) in columns.iter().enumerate() {
                 levels[quad * TILE_ROWS + lane] = *columns;
@@ -184,6 +208,7 @@ impl Blocks {
                         8 => levels[quad * TILE_ROWS + lane][column % 4],
                         _ => levels[quad % 4 * TILE_ROWS + lane][column % 4] >> (quad / 4 * 4) & 15,
                     };
+                    let level = if self.is_coded() { mxfp4::LEVELS[usize::from(level)] } else { level };
                     *out = scale * (i32::from(level) - self.zero) as f32 + minimum;
                 }
             }
@@ -217,6 +242,7 @@ impl Storage {
             Storage::Blocks(blocks) => {
                 blocks.levels.len() + blocks.scales.bytes() + blocks.minima.as_ref().map_or(0, BlockScales::bytes)
             }
+            Storage::Device(matrix) => matrix.bytes(),
         }
     }
 
@@ -229,6 +255,7 @@ impl Storage {
             Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits.0).to_f32())),
             Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits.0).to_f32())),
             Storage::Blocks(blocks) => blocks.read_row(row, out),
+            Storage::Device(_) => unreachable!("operations check where a matrix lies: our bug"),
         }
     }
 }

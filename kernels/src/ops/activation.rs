@@ -1,6 +1,7 @@
 //! Element-wise functions of feed-forward layers.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Result, check_length};
 
@@ -16,7 +17,7 @@ pub fn swiglu(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) -> Res
     check_gate(op, out, gate, up)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::swiglu(cpu, out, gate, up),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::swiglu(out, gate, up))?,
     }
     Ok(())
 }
@@ -41,7 +42,7 @@ pub fn swiglu_clamped(
     check_gate(op, out, gate, up)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::swiglu_clamped(cpu, out, gate, up, alpha, limit),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::swiglu_clamped(out, gate, up, alpha, limit))?,
     }
     Ok(())
 }
@@ -55,7 +56,7 @@ pub fn sigmoid_gate(device: &Device, x: &mut [f32], gate: &[f32]) -> Result<()> 
     check_length(op, "gate", gate.len(), &[("x", x.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::sigmoid_gate(cpu, x, gate),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::sigmoid_gate(x, gate))?,
     }
     Ok(())
 }
@@ -72,7 +73,7 @@ pub fn geglu_tanh(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) ->
     check_gate(op, out, gate, up)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::geglu(cpu, out, gate, up),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::geglu(out, gate, up))?,
     }
     Ok(())
 }
@@ -80,11 +81,11 @@ pub fn geglu_tanh(device: &Device, out: &mut [f32], gate: &[f32], up: &[f32]) ->
 /// `x = x/2 · (1 + erf(x / √2))` in place (Hendrycks & Gimpel 2016, "Gaussian Error Linear Units", §2).
 ///
 /// # Errors
-/// None on the processor.
+/// None on the processor; [`crate::Error::Cuda`] on a GPU that fails.
 pub fn gelu(device: &Device, x: &mut [f32]) -> Result<()> {
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::gelu(cpu, x),
-        Backend::Cuda(cuda) => return cuda.refuse("gelu"),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::gelu(x))?,
     }
     Ok(())
 }
@@ -92,11 +93,11 @@ pub fn gelu(device: &Device, x: &mut [f32]) -> Result<()> {
 /// `x = x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))` in place (same source, §2: the approximation).
 ///
 /// # Errors
-/// None on the processor.
+/// None on the processor; [`crate::Error::Cuda`] on a GPU that fails.
 pub fn gelu_tanh(device: &Device, x: &mut [f32]) -> Result<()> {
     match device.backend() {
         Backend::Cpu(cpu) => cpu::activation::gelu_tanh(cpu, x),
-        Backend::Cuda(cuda) => return cuda.refuse("gelu_tanh"),
+        Backend::Cuda(cuda) => on_gpu!(cuda, activation::gelu_tanh(x))?,
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::kv::check_segments;
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
 use crate::kv::{KvCache, Segment};
@@ -97,10 +98,11 @@ fn paged_over(
     let tokens = check_rows(op, "q", q.len(), shape.heads * shape.head_dim)?;
     check_length(op, "out", out.len(), &[("q", q.len())])?;
     check_segments(op, geometry, layer, tokens, segments, tables)?;
+    cache.check_place(op, device)?;
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::paged(cpu, out, q, cache, layer, segments, tables, &shape, sinks),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, attention::paged(out, q, cache, layer, segments, tables, &shape, sinks))?,
     }
     let reach = shape.window.unwrap_or(usize::MAX);
     let seen = |segment: &Segment| -> usize {
@@ -137,7 +139,7 @@ pub fn bidirectional(
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::bidirectional(cpu, out, q, k, v, lengths, &shape),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, attention::bidirectional(out, q, k, v, lengths, &shape))?,
     }
     let seen = |length: &usize| -> usize {
         let reach = shape.window.unwrap_or(*length);
@@ -160,6 +162,17 @@ impl DistanceBias {
         let distances = move || 1 - reach as isize..reach as isize;
         let values = (0..heads).flat_map(|head| distances().map(move |distance| (head, distance)));
         Self { values: values.map(|(head, distance)| bias(head, distance)).collect(), reach }
+    }
+
+    /// `[heads][2 · reach − 1]`, as [`DistanceBias::new`] was asked for them.
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn reach(&self) -> usize {
+        self.reach
     }
 
     /// The biases of all keys of a text of `tokens` tokens for the query at position `query`.
@@ -202,7 +215,7 @@ pub fn bidirectional_biased(
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::attention::bidirectional_biased(cpu, out, q, k, v, lengths, &shape, bias),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, attention::bidirectional_biased(out, q, k, v, lengths, &shape, bias))?,
     }
     count(device, lengths.iter().map(|length| length * length).sum(), &shape, begun);
     Ok(())

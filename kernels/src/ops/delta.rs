@@ -2,6 +2,7 @@
 
 use super::kv::check_segments;
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
 use crate::kv::{BLOCK_TOKENS, KvCache, Segment};
@@ -132,11 +133,14 @@ pub fn gated_delta(
     check_length(op, "decay_bias", weights.decay_bias.len(), &[heads])?;
     check_segments(op, &geometry, 0, tokens, segments, tables)?;
     check_written_blocks(op, segments, tables)?;
+    cache.check_place(op, device)?;
     match device.backend() {
         Backend::Cpu(cpu) => {
             cpu::delta::gated_delta(cpu, out, convolved, inputs, weights, cache, layer, segments, tables, &shape)
         }
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => {
+            on_gpu!(cuda, delta::gated_delta(out, convolved, inputs, weights, cache, layer, segments, tables, &shape))?
+        }
     }
     Ok(())
 }

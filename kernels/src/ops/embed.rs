@@ -1,6 +1,7 @@
 //! Token embeddings.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length};
 use crate::matrix::Matrix;
@@ -18,9 +19,10 @@ pub fn embedding(device: &Device, out: &mut [f32], table: &Matrix, tokens: &[u32
     if let Some(token) = tokens.iter().find(|token| **token as usize >= table.rows()) {
         return Err(Error::Index { op, operand: "token", index: *token as usize, limit: table.rows() });
     }
+    table.check_place(op, device)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::embed::embedding(cpu, out, table, tokens),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, embed::embedding(out, table, tokens))?,
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! share its experts.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
 
@@ -46,7 +47,7 @@ pub fn route(
     }
     match device.backend() {
         Backend::Cpu(cpu) => cpu::experts::route(cpu, chosen, share, logits, experts, shares),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::route(chosen, share, logits, experts, shares))?,
     }
     Ok(())
 }
@@ -64,7 +65,7 @@ pub fn gather(device: &Device, out: &mut [f32], x: &[f32], rows: &[u32], hidden:
     check_length(op, "out", out.len(), &[("rows", rows.len()), ("hidden", hidden)])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::experts::gather(cpu, out, x, rows, hidden),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::gather(out, x, rows, hidden))?,
     }
     Ok(())
 }
@@ -94,7 +95,7 @@ pub fn combine(
     check_rows(op, "places", places.len(), tokens)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::experts::combine(cpu, out, y, places, share, hidden),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::combine(out, y, places, share, hidden))?,
     }
     Ok(())
 }
@@ -112,7 +113,7 @@ pub fn add_shared(device: &Device, out: &mut [f32], y: &[f32], gate: &[f32], hid
     check_length(op, "y", y.len(), &[("out", out.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::experts::add_shared(cpu, out, y, gate, hidden),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::add_shared(out, y, gate, hidden))?,
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Filling the key-value cache.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_rows};
 use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, Segment};
@@ -30,9 +31,10 @@ pub fn write(
         return Err(Error::Shape { op, problem });
     }
     check_segments(op, &geometry, layer, tokens, segments, tables)?;
+    cache.check_place(op, device)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::kv::write(cpu, cache, layer, k, v, segments, tables),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, kv::write(cache, layer, k, v, segments, tables))?,
     }
     Ok(())
 }
@@ -43,13 +45,14 @@ pub fn write(
 /// A block outside of the cache.
 pub fn copy_block(device: &Device, cache: &mut KvCache, from: u32, to: u32) -> Result<()> {
     let op = "kv copy block";
+    cache.check_place(op, device)?;
     let limit = cache.geometry().blocks;
     if let Some(block) = [from, to].into_iter().find(|block| *block as usize >= limit) {
         return Err(Error::Index { op, operand: "block", index: block as usize, limit });
     }
     match device.backend() {
         Backend::Cpu(_) => cpu::kv::copy_block(cache, from as usize, to as usize),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, kv::copy_block(cache, from, to))?,
     }
     Ok(())
 }

@@ -4,17 +4,21 @@ use std::time::Instant;
 
 use crate::cpu;
 use crate::cpu::matmul::Product;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Result, check_length, check_rows};
 use crate::matrix::Matrix;
 
-/// How finely a product with quantised weights rounds activations. Plain weights read `f32` either way.
+/// How finely a product rounds activations. On the processor that is one with quantised weights; those with plain weights
+/// read `f32` there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// 8 bits: at most half a step, largest/254 of its group of 32, per activation.
+    /// 8 bits: at most half a step, largest/254 of its group of 32, per activation. On a GPU, beside f16 and bf16 weights,
+    /// one number of their type.
     #[default]
     Bits8,
-    /// 16 bits, as two 8-bit products: at most largest/65 000. Twice the work.
+    /// 16 bits, as two 8-bit products: at most largest/65 000. Twice the work. On a GPU, beside f16 and bf16 weights, two
+    /// numbers of their type.
     Bits16,
 }
 
@@ -101,10 +105,16 @@ fn dispatch(
     x: &[f32],
     precision: Precision,
 ) -> Result<()> {
+    for product in products.iter() {
+        product.w.check_place(op, device)?;
+    }
+    for product in products.iter() {
+        product.w.check_place(op, device)?;
+    }
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x, precision),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, matmul::linear(op, products, x, precision))?,
     }
     let Some(first) = products.first() else { return Ok(()) };
     let counters = device.counters();

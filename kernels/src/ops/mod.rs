@@ -14,3 +14,4 @@ pub mod norm;
 pub mod pool;
 pub mod residual;
 pub mod rope;
+pub mod sample;

@@ -1,6 +1,7 @@
 //! Normalisation of rows.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Result, check_length, check_rows};
 
@@ -17,7 +18,7 @@ pub fn rms_norm(device: &Device, out: &mut [f32], x: &[f32], weight: &[f32], eps
     check_length(op, "out", out.len(), &[("x", x.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::norm::rms_norm(cpu, out, x, weight, eps),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, norm::rms_norm(out, x, weight, eps))?,
     }
     Ok(())
 }
@@ -31,7 +32,7 @@ pub fn rms_norm_in_place(device: &Device, x: &mut [f32], weight: &[f32], eps: f3
     check(op, x.len(), weight)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::norm::rms_norm_in_place(cpu, x, weight, eps),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, norm::rms_norm_in_place(x, weight, eps))?,
     }
     Ok(())
 }
@@ -57,7 +58,7 @@ pub fn rms_norm_residual(
     check_length(op, "out", out.len(), &[("x", x.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::norm::rms_norm_residual(cpu, residual, out, x, weight, eps),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, norm::rms_norm_residual(residual, out, x, weight, eps))?,
     }
     Ok(())
 }
@@ -77,7 +78,7 @@ pub fn layer_norm(device: &Device, out: &mut [f32], x: &[f32], weight: &[f32], b
     check_length(op, "bias", bias.len(), &[("weight", weight.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::norm::layer_norm(cpu, out, x, weight, bias, eps),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, norm::layer_norm(out, x, weight, bias, eps))?,
     }
     Ok(())
 }
@@ -103,7 +104,7 @@ pub fn layer_norm_residual(
     check_length(op, "bias", bias.len(), &[("weight", weight.len())])?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::norm::layer_norm_residual(cpu, residual, x, weight, bias, eps),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, norm::layer_norm_residual(residual, x, weight, bias, eps))?,
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! One vector for each text of a packed batch.
 
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
 
@@ -15,7 +16,7 @@ pub fn mean(device: &Device, out: &mut [f32], x: &[f32], lengths: &[usize]) -> R
     let width = check("mean", out, x, lengths)?;
     match device.backend() {
         Backend::Cpu(cpu) => cpu::pool::mean(cpu, out, x, lengths, width),
-        Backend::Cuda(cuda) => return cuda.refuse("mean"),
+        Backend::Cuda(cuda) => on_gpu!(cuda, pool::mean(out, x, lengths, width))?,
     }
     Ok(())
 }
@@ -28,7 +29,7 @@ pub fn cls(device: &Device, out: &mut [f32], x: &[f32], lengths: &[usize]) -> Re
     let width = check("cls", out, x, lengths)?;
     match device.backend() {
         Backend::Cpu(_) => cpu::pool::one_row(out, x, lengths, width, |first, _| first),
-        Backend::Cuda(cuda) => return cuda.refuse("cls"),
+        Backend::Cuda(cuda) => on_gpu!(cuda, pool::one_row(out, x, lengths, width, |first, _| first))?,
     }
     Ok(())
 }
@@ -41,7 +42,9 @@ pub fn last(device: &Device, out: &mut [f32], x: &[f32], lengths: &[usize]) -> R
     let width = check("last", out, x, lengths)?;
     match device.backend() {
         Backend::Cpu(_) => cpu::pool::one_row(out, x, lengths, width, |first, length| first + length - 1),
-        Backend::Cuda(cuda) => return cuda.refuse("last"),
+        Backend::Cuda(cuda) => {
+            on_gpu!(cuda, pool::one_row(out, x, lengths, width, |first, length| first + length - 1))?
+        }
     }
     Ok(())
 }
@@ -54,7 +57,7 @@ pub fn l2_normalize(device: &Device, x: &mut [f32], width: usize) -> Result<()> 
     check_rows("l2_normalize", "x", x.len(), width)?;
     match device.backend() {
         Backend::Cpu(_) => cpu::pool::l2_normalize(x, width),
-        Backend::Cuda(cuda) => return cuda.refuse("l2_normalize"),
+        Backend::Cuda(cuda) => on_gpu!(cuda, pool::l2_normalize(x, width))?,
     }
     Ok(())
 }

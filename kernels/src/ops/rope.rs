@@ -1,8 +1,12 @@
 //! Rotary position embedding.
 
+use std::ops::Range;
+
 use crate::cpu;
+use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_rows};
+use crate::values::Values;
 
 /// Which elements of a head form the pair that is rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +20,14 @@ pub enum RopeStyle {
 
 /// Cosines and sines of positions from 0 on, computed in double precision. A row is a function of its position alone, so
 /// a table may grow.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RopeTable {
     /// Radians a position, one a pair.
     frequencies: Vec<f64>,
     /// Factor of every cosine and sine.
     magnitude: f64,
     /// `[positions][pairs cosines, pairs sines]`
-    values: Vec<f32>,
+    values: Values,
 }
 
 impl RopeTable {
@@ -36,21 +40,30 @@ impl RopeTable {
     /// A table from radians a position for each pair; scaled contexts change these. `magnitude` multiplies every
     /// cosine and sine (1 but for YaRN).
     pub fn from_frequencies(frequencies: &[f64], positions: usize, magnitude: f64) -> Self {
-        let mut table = Self { frequencies: frequencies.to_vec(), magnitude, values: Vec::new() };
-        table.extend(positions);
+        let mut table = Self { frequencies: frequencies.to_vec(), magnitude, values: Values::default() };
+        table.values = Values::from(table.rows(0..positions));
         table
     }
 
-    /// Adds the rows up to `positions` that are not there yet.
-    pub fn extend(&mut self, positions: usize) {
-        let Self { frequencies, magnitude, values } = self;
-        let begin = values.len().checked_div(2 * frequencies.len()).unwrap_or(0);
-        values.reserve(positions.saturating_sub(begin) * frequencies.len() * 2);
-        for position in begin..positions {
+    /// Adds the rows up to `positions` that are not there yet. A table without any lies where `device` wants it from then
+    /// on.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] when a GPU has no memory for it.
+    pub fn extend(&mut self, device: &Device, positions: usize) -> Result<()> {
+        let rows = self.rows(self.positions()..positions);
+        self.values.extend(device, &rows)
+    }
+
+    fn rows(&self, positions: Range<usize>) -> Vec<f32> {
+        let Self { frequencies, magnitude, .. } = self;
+        let mut rows = Vec::with_capacity(positions.len() * frequencies.len() * 2);
+        for position in positions {
             let angle = |frequency: &f64| position as f64 * frequency;
-            values.extend(frequencies.iter().map(|frequency| (angle(frequency).cos() * *magnitude) as f32));
-            values.extend(frequencies.iter().map(|frequency| (angle(frequency).sin() * *magnitude) as f32));
+            rows.extend(frequencies.iter().map(|frequency| (angle(frequency).cos() * magnitude) as f32));
+            rows.extend(frequencies.iter().map(|frequency| (angle(frequency).sin() * magnitude) as f32));
         }
+        rows
     }
 
     /// Pairs rotated in each head; elements from `2 · pairs` on are left as they are.
@@ -61,6 +74,11 @@ impl RopeTable {
     /// Positions in the table.
     pub fn positions(&self) -> usize {
         self.values.len().checked_div(2 * self.pairs()).unwrap_or(0)
+    }
+
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
     }
 
     pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
@@ -103,7 +121,7 @@ pub fn rope(
     }
     match device.backend() {
         Backend::Cpu(cpu) => cpu::rope::rope(cpu, x, positions, table, heads, head_dim, style),
-        Backend::Cuda(cuda) => return cuda.refuse(op),
+        Backend::Cuda(cuda) => on_gpu!(cuda, rope::rope(x, positions, table, heads, head_dim, style))?,
     }
     Ok(())
 }
@@ -117,8 +135,8 @@ mod tests {
         let whole = RopeTable::new(6, 40, 1e4);
         let mut grown = RopeTable::new(6, 0, 1e4);
         for positions in [0, 7, 3, 40] {
-            grown.extend(positions);
+            grown.extend(&Device::cpu(1), positions).unwrap();
         }
-        assert_eq!((grown.positions(), grown.values), (40, whole.values));
+        assert_eq!((grown.positions(), &grown.values[..]), (40, &whole.values[..]));
     }
 }

@@ -11,7 +11,7 @@ MASK = (1 << 64) - 1
 HALVES = [0x3000, 0x8C00, 0x0001, 0x7BFF, 0x0000]
 # Where a block keeps its f16 factors.
 FACTORS = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q2_K: [80, 82], T.Q3_K: [108],
-           T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0]}
+           T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0], T.MXFP4: []}
 
 
 def mixed(seed, index):

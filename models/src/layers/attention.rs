@@ -4,7 +4,7 @@ use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::attention::{self, AttentionShape, DistanceBias};
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::ops::matmul::Precision;
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 
 use super::linear::{self, Bias, Linear};
 use super::norm::RmsNorm;
@@ -25,7 +25,7 @@ pub(crate) struct Attention {
     /// The gate of the output, `[HQ · D]`.
     pub gate: Option<Linear>,
     /// A logit of each query head that joins its softmax.
-    pub sinks: Option<Vec<f32>>,
+    pub sinks: Option<Values>,
     pub shape: AttentionShape,
 }
 
@@ -66,7 +66,7 @@ impl Attention {
                 Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?,
             ],
         };
-        let sinks = if config.sinks { Some(weights.vector(&name(names.sinks), heads)?) } else { None };
+        let sinks = if config.sinks { Some(weights.values(&name(names.sinks), heads)?) } else { None };
         Ok(Attention {
             query,
             key,
@@ -98,11 +98,11 @@ impl Attention {
     ) -> Result<()> {
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
         let rows = batch.tokens.len();
-        let x = scratch.normed.take(rows * self.output.outputs());
-        let q = scratch.query.take(rows * heads * head_dim);
-        let k = scratch.key.take(rows * kv_heads * head_dim);
-        let v = scratch.value.take(rows * kv_heads * head_dim);
-        let attended = scratch.attended.take(rows * heads * head_dim);
+        let x = scratch.normed.take(device, rows * self.output.outputs())?;
+        let q = scratch.query.take(device, rows * heads * head_dim)?;
+        let k = scratch.key.take(device, rows * kv_heads * head_dim)?;
+        let v = scratch.value.take(device, rows * kv_heads * head_dim)?;
+        let attended = scratch.attended.take(device, rows * heads * head_dim)?;
         self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
         if let Some(norms) = &self.head_norms {
             norms.query.forward_in_place(device, q)?;
@@ -121,11 +121,11 @@ impl Attention {
             None => attention::paged(device, attended, q, cache, layer, segments, tables, self.shape)?,
         }
         if let Some(gate) = &self.gate {
-            let gates = scratch.gate.take(attended.len());
+            let gates = scratch.gate.take(device, attended.len())?;
             linear::forward_each(device, [(&mut *gates, gate)], x, Precision::Bits16)?;
             activation::sigmoid_gate(device, attended, gates)?;
         }
-        self.output.forward(device, scratch.projected.take(x.len()), attended)
+        self.output.forward(device, scratch.projected.take(device, x.len())?, attended)
     }
 
     /// Attention of every token to its whole text. Reads `x` `[T, H]`, leaves the output in `scratch.projected`.
@@ -137,14 +137,16 @@ impl Attention {
         bias: Option<&DistanceBias>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let [q, k, v] = [&mut scratch.query, &mut scratch.key, &mut scratch.value].map(|buffer| buffer.take(x.len()));
-        let attended = scratch.attended.take(x.len());
+        let q = scratch.query.take(device, x.len())?;
+        let k = scratch.key.take(device, x.len())?;
+        let v = scratch.value.take(device, x.len())?;
+        let attended = scratch.attended.take(device, x.len())?;
         self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
         match bias {
             Some(bias) => attention::bidirectional_biased(device, attended, q, k, v, lengths, self.shape, bias)?,
             None => attention::bidirectional(device, attended, q, k, v, lengths, self.shape)?,
         }
-        self.output.forward(device, scratch.projected.take(x.len()), attended)
+        self.output.forward(device, scratch.projected.take(device, x.len())?, attended)
     }
 
     /// Query, key and value of the rows `x`.

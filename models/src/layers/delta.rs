@@ -3,7 +3,7 @@
 use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::delta::{self, DeltaInputs, DeltaShape, DeltaWeights};
 use lifelong_kernels::ops::matmul::Precision;
-use lifelong_kernels::{Device, KvCache};
+use lifelong_kernels::{Device, KvCache, Values};
 
 use super::linear::{self, Bias, Linear};
 use super::norm::RmsNorm;
@@ -21,9 +21,9 @@ pub(crate) struct DeltaNet {
     strength: Linear,
     output: Linear,
     /// `[kernel, C]`
-    convolution: Vec<f32>,
-    decay_rate: Vec<f32>,
-    decay_bias: Vec<f32>,
+    convolution: Values,
+    decay_rate: Values,
+    decay_bias: Values,
     norm: RmsNorm,
     shape: DeltaShape,
 }
@@ -81,10 +81,12 @@ impl DeltaNet {
             true => weights.table(&name(parts.convolution), channels, kernel)?,
             false => weights.numbers(&name(parts.convolution), &[channels, 1, kernel])?,
         };
-        let turned = (0..kernel).flat_map(|place| stored.iter().skip(place).step_by(kernel)).copied();
+        let turned: Vec<f32> =
+            (0..kernel).flat_map(|place| stored.iter().skip(place).step_by(kernel)).copied().collect();
         let mut decay_rate = weights.vector(&name(parts.decay_rate), value_heads)?;
         // A logarithm in one container, what it stands for with a minus in the other.
         decay_rate.iter_mut().for_each(|rate| *rate = if is_gguf { -*rate } else { f64::from(*rate).exp() as f32 });
+        let (convolution, decay_rate) = (weights.placed(&turned)?, weights.placed(&decay_rate)?);
         // Unlike other norms of these models, this one holds its weights as they are used.
         let norm = Norm { offset: 0.0, ..config.norm };
         let mut linear = |part: &str, n, k| Linear::load(weights, &name(part), n, k, Bias::Absent);
@@ -94,9 +96,9 @@ impl DeltaNet {
             decay: linear(parts.decay, value_heads, hidden)?,
             strength: linear(parts.strength, value_heads, hidden)?,
             output: linear(parts.output, hidden, width)?,
-            convolution: turned.collect(),
+            convolution,
             decay_rate,
-            decay_bias: weights.vector(&name(parts.decay_bias), value_heads)?,
+            decay_bias: weights.values(&name(parts.decay_bias), value_heads)?,
             norm: RmsNorm::load(weights, &name(parts.norm), value_dim, norm)?,
             shape,
         })
@@ -114,24 +116,24 @@ impl DeltaNet {
         let DeltaShape { value_heads, value_dim, .. } = self.shape;
         let rows = batch.tokens.len();
         let Scratch { normed, projected, query, key, value, gate, up, attended, .. } = scratch;
-        let x = normed.take(rows * self.output.outputs());
-        let mixed = query.take(rows * self.shape.channels());
-        let (decay, strength) = (key.take(rows * value_heads), value.take(rows * value_heads));
-        let gate = gate.take(rows * value_heads * value_dim);
+        let x = normed.take(device, rows * self.output.outputs())?;
+        let mixed = query.take(device, rows * self.shape.channels())?;
+        let (decay, strength) = (key.take(device, rows * value_heads)?, value.take(device, rows * value_heads)?);
+        let gate = gate.take(device, rows * value_heads * value_dim)?;
         // What goes into a state stays there: its products read activations in 16 bits, like queries, keys and values.
         let projections = [(&mut *mixed, &self.mixed), (&mut *decay, &self.decay), (&mut *strength, &self.strength)];
         linear::forward_each(device, projections, x, Precision::Bits16)?;
         self.gate.forward(device, gate, x)?;
-        let out = attended.take(gate.len());
+        let out = attended.take(device, gate.len())?;
         let inputs = DeltaInputs { mixed, decay, strength };
         let weights =
             DeltaWeights { convolution: &self.convolution, decay_rate: &self.decay_rate, decay_bias: &self.decay_bias };
-        let convolved = up.take(mixed.len());
+        let convolved = up.take(device, mixed.len())?;
         let (segments, tables) = (batch.segments, batch.tables);
         delta::gated_delta(device, out, convolved, inputs, weights, cache, place, segments, tables, self.shape)?;
         self.norm.forward_in_place(device, out)?;
-        let gated = query.take(gate.len());
+        let gated = query.take(device, gate.len())?;
         activation::swiglu(device, gated, gate, out)?;
-        self.output.forward(device, projected.take(x.len()), gated)
+        self.output.forward(device, projected.take(device, x.len())?, gated)
     }
 }

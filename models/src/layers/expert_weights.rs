@@ -1,6 +1,6 @@
 //! How the containers hold experts: one by one, stacked, gate and up apart or together, and as 4-bit floats.
 
-use lifelong_kernels::{Format, Matrix};
+use lifelong_kernels::{Format, Matrix, Values};
 
 use super::linear::{Bias, Linear};
 use super::mlp::GatedMlp;
@@ -43,25 +43,23 @@ pub(crate) fn shared(
     // GGUF files leave out the one row's dimension.
     let is_vector = weights.checkpoint.shape(&gate).is_some_and(|shape| shape.len() == 1);
     let gate = match is_vector {
-        true => Matrix::from_f32(1, hidden, &weights.vector(&gate, hidden)?)?,
+        true => Matrix::f32_on(weights.device, 1, hidden, &weights.vector(&gate, hidden)?)?,
         false => weights.matrix(&gate, 1, hidden)?,
     };
     Ok(SharedExpert { mlp, gate: Linear::new(gate, None) })
 }
 
-/// A tensor of three dimensions as one weight an expert, and a table of their biases `[E, n]`.
+/// A tensor of three dimensions as one weight an expert, and biases `[n]` of each.
 struct Stack {
     weights: Vec<Matrix>,
-    biases: Option<Vec<f32>>,
+    biases: Option<Vec<Values>>,
 }
 
 impl Stack {
     fn into_linears(self) -> impl Iterator<Item = Linear> {
         let Stack { weights, biases } = self;
-        weights.into_iter().enumerate().map(move |(expert, weight)| {
-            let n = weight.rows();
-            Linear::new(weight, biases.as_ref().map(|biases| biases[expert * n..][..n].to_vec()))
-        })
+        let mut biases = biases.map(Vec::into_iter);
+        weights.into_iter().map(move |weight| Linear::new(weight, biases.as_mut().and_then(Iterator::next)))
     }
 }
 
@@ -154,7 +152,7 @@ fn stack(weights: &mut Weights, name: &str, shape: [usize; 3], bias: Bias) -> Re
     let rows = plain_rows(weights, &format!("{name}.weight"), shape)?;
     let [experts, n, _] = shape;
     let biases = match bias {
-        Bias::Present => Some(weights.table(&format!("{name}.bias"), experts, n)?),
+        Bias::Present => Some(biases_of(weights, &format!("{name}.bias"), experts, n)?),
         Bias::Absent => None,
     };
     Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
@@ -164,7 +162,7 @@ fn stack(weights: &mut Weights, name: &str, shape: [usize; 3], bias: Bias) -> Re
 fn stack_of(weights: &mut Weights, name: &str, rows: Rows, shape: [usize; 3], bias: Bias) -> Result<Stack> {
     let [experts, n, _] = shape;
     let biases = match bias {
-        Bias::Present => Some(weights.table(&format!("{name}_bias"), experts, n)?),
+        Bias::Present => Some(biases_of(weights, &format!("{name}_bias"), experts, n)?),
         Bias::Absent => None,
     };
     Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
@@ -184,11 +182,23 @@ fn in_turns<'a>(
         Bias::Absent => None,
     };
     let mut every_second = |first: usize| -> Result<Stack> {
-        let biases = table.as_ref().map(|table| table.iter().skip(first).step_by(2).copied().collect());
+        let biases = match &table {
+            Some(table) => {
+                let own: Vec<f32> = table.iter().skip(first).step_by(2).copied().collect();
+                Some(own.chunks_exact(n).map(|biases| weights.placed(biases)).collect::<Result<_>>()?)
+            }
+            None => None,
+        };
         let weights = rows.matrices(weights, name, [experts, n, k], |expert, row| expert * 2 * n + 2 * row + first)?;
         Ok(Stack { weights, biases })
     };
     Ok((every_second(0)?, every_second(1)?))
+}
+
+/// The biases of each expert out of `{name}` `[E, n]`.
+fn biases_of(weights: &mut Weights, name: &str, experts: usize, n: usize) -> Result<Vec<Values>> {
+    let table = weights.table(name, experts, n)?;
+    table.chunks_exact(n).map(|biases| weights.placed(biases)).collect()
 }
 
 /// Rows of weights as a file of `format` holds them, one behind another.
@@ -221,9 +231,9 @@ impl Rows<'_> {
 
 /// `{name}` `[E, n, k]` as it stands.
 fn plain_rows<'a>(weights: &mut Weights<'a>, name: &str, shape: [usize; 3]) -> Result<Rows<'a>> {
-    let view = weights.stack(name, shape)?;
-    let row_bytes = view.bytes.len() / (shape[0] * shape[1]);
-    Ok(Rows { format: view.format, bytes: view.bytes.into(), row_bytes })
+    let (format, bytes) = weights.stack(name, shape)?;
+    let row_bytes = bytes.len() / (shape[0] * shape[1]);
+    Ok(Rows { format, bytes, row_bytes })
 }
 
 /// `{name}` `[E, k, n]`, turned to `[E, n, k]`.

@@ -4,9 +4,9 @@
 //! experts return in the order of its own route. Products compute a row the same whatever rows are beside it, so a token's
 //! result does not depend on which others share its experts.
 
-use lifelong_kernels::Device;
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::ops::{activation, experts};
+use lifelong_kernels::{Device, Values};
 
 use super::expert_weights::{self, Expert, SharedExpert};
 use super::linear::{self, Bias, Linear};
@@ -31,7 +31,7 @@ pub(crate) struct Routes {
     /// `[T, C]`, each row's experts, best first.
     chosen: Vec<u32>,
     /// `[T, C]`
-    share: Vec<f32>,
+    share: Values,
     /// `[T · C]`: the row that stands at each place, in order of experts and within one of rows.
     rows: Vec<u32>,
     /// `[T, C]`: the place of each row's visit to each of its experts.
@@ -93,18 +93,18 @@ impl Experts {
         let Mixture { experts: count, chosen, feed_forward, .. } = self.mixture;
         let visits = rows * chosen;
         let Scratch { normed, gate, up, query, key, value, attended, projected, routes, .. } = scratch;
-        let x = normed.take(rows * hidden);
-        self.route(device, gate.take(rows * count), x, routes)?;
-        let gathered = attended.take(visits * hidden);
+        let x = normed.take(device, rows * hidden)?;
+        self.route(device, gate.take(device, rows * count)?, x, routes)?;
+        let gathered = attended.take(device, visits * hidden)?;
         experts::gather(device, gathered, x, &routes.rows, hidden)?;
-        let (gate, up) = (gate.take(visits * feed_forward), up.take(visits * feed_forward));
+        let (gate, up) = (gate.take(device, visits * feed_forward)?, up.take(device, visits * feed_forward)?);
         for (expert, places) in self.visited(&routes.starts) {
             let part = places.start * feed_forward..places.end * feed_forward;
             let products = [(&mut gate[part.clone()], &expert.gate), (&mut up[part], &expert.up)];
             let x = &gathered[places.start * hidden..places.end * hidden];
             linear::forward_each(device, products, x, Precision::Bits8)?;
         }
-        let activated = query.take(visits * feed_forward);
+        let activated = query.take(device, visits * feed_forward)?;
         match self.mixture.gate {
             ExpertGate::Silu => activation::swiglu(device, activated, gate, up)?,
             ExpertGate::Clamped { alpha, limit } => {
@@ -117,12 +117,12 @@ impl Experts {
             let x = &activated[places.start * feed_forward..places.end * feed_forward];
             expert.down.forward(device, &mut returned[places.start * hidden..places.end * hidden], x)?;
         }
-        let out = projected.take(rows * hidden);
+        let out = projected.take(device, rows * hidden)?;
         experts::combine(device, out, returned, &routes.places, &routes.share, hidden)?;
         if let Some(shared) = &self.shared {
-            let gate = key.take(rows);
+            let gate = key.take(device, rows)?;
             linear::forward_each(device, [(&mut *gate, &shared.gate)], x, Precision::Bits16)?;
-            experts::add_shared(device, out, value.take(rows * hidden), gate, hidden)?;
+            experts::add_shared(device, out, value.take(device, rows * hidden)?, gate, hidden)?;
         }
         Ok(())
     }
@@ -133,8 +133,8 @@ impl Experts {
         let visits = logits.len() / count * chosen;
         linear::forward_each(device, [(&mut *logits, &self.router)], x, Precision::Bits16)?;
         routes.chosen.resize(visits, 0);
-        routes.share.resize(visits, 0.0);
-        experts::route(device, &mut routes.chosen, &mut routes.share, logits, count, shares)?;
+        let share = routes.share.take(device, visits)?;
+        experts::route(device, &mut routes.chosen, share, logits, count, shares)?;
         routes.group(count, chosen);
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use lifelong_kernels::ops::matmul;
-use lifelong_kernels::{Device, Matrix};
+use lifelong_kernels::ops::{experts, matmul};
+use lifelong_kernels::{Device, Matrix, Values};
 
 use super::embedding::Embedding;
-use crate::architecture::Buffer;
+use crate::architecture::Scratch;
 use crate::config::{self, Tying};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
@@ -49,21 +49,23 @@ impl Head {
         Ok(Head { weight: Arc::new(weight) })
     }
 
-    /// Logits `[outputs, V]` of the rows `outputs` of `x` `[T, H]`.
+    /// Logits `[outputs, V]` of the rows `outputs` of `scratch.normed`, of `rows` rows.
     pub fn forward(
         &self,
         device: &Device,
-        logits: &mut Vec<f32>,
-        x: &[f32],
+        logits: &mut Values,
+        rows: usize,
         outputs: &[usize],
-        gathered: &mut Buffer,
+        scratch: &mut Scratch,
     ) -> Result<()> {
         let hidden = self.weight.columns();
-        let gathered = gathered.take(outputs.len() * hidden);
-        for (row, output) in gathered.chunks_exact_mut(hidden).zip(outputs) {
-            row.copy_from_slice(&x[output * hidden..][..hidden]);
-        }
-        logits.resize(outputs.len() * self.weight.rows(), 0.0);
+        let Scratch { normed, attended, outputs: numbers, .. } = scratch;
+        let x = normed.take(device, rows * hidden)?;
+        let gathered = attended.take(device, outputs.len() * hidden)?;
+        numbers.clear();
+        numbers.extend(outputs.iter().map(|output| *output as u32));
+        experts::gather(device, gathered, x, numbers, hidden)?;
+        let logits = logits.take(device, outputs.len() * self.weight.rows())?;
         Ok(matmul::linear(device, logits, gathered, &self.weight)?)
     }
 }

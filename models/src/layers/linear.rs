@@ -1,14 +1,14 @@
 //! `y = x Wᵀ (+ b)`.
 
 use lifelong_kernels::ops::matmul::{self, Precision};
-use lifelong_kernels::{Device, Matrix};
+use lifelong_kernels::{Device, Matrix, Values};
 
 use crate::error::Result;
 use crate::weights::Weights;
 
 pub(crate) struct Linear {
     weight: Matrix,
-    bias: Option<Vec<f32>>,
+    bias: Option<Values>,
 }
 
 /// Whether a projection adds a vector.
@@ -25,7 +25,7 @@ impl From<bool> for Bias {
 }
 
 impl Linear {
-    pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
+    pub fn new(weight: Matrix, bias: Option<Values>) -> Self {
         Linear { weight, bias }
     }
 
@@ -44,15 +44,15 @@ impl Linear {
     fn with_bias(weights: &mut Weights, name: &str, weight: Matrix, bias: Bias) -> Result<Self> {
         let n = weight.rows();
         let bias = match bias {
-            Bias::Present => Some(weights.vector(&format!("{name}.bias"), n)?),
+            Bias::Present => Some(weights.values(&format!("{name}.bias"), n)?),
             Bias::Absent => None,
         };
         Ok(Linear { weight, bias })
     }
 
     /// A projection of numbers that are at hand.
-    pub fn from_f32(n: usize, k: usize, weight: &[f32], bias: Vec<f32>) -> Result<Self> {
-        Ok(Linear { weight: Matrix::from_f32(n, k, weight)?, bias: Some(bias) })
+    pub fn from_f32(device: &Device, n: usize, k: usize, weight: &[f32], bias: &[f32]) -> Result<Self> {
+        Ok(Linear { weight: Matrix::f32_on(device, n, k, weight)?, bias: Some(Values::copied(device, bias)?) })
     }
 
     /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases.

@@ -49,16 +49,16 @@ impl GatedMlp {
 
     /// Reads `scratch.normed` `[rows, H]`, leaves the output in `scratch.projected`.
     pub fn forward(&self, device: &Device, rows: usize, scratch: &mut Scratch) -> Result<()> {
-        let x = scratch.normed.take(rows * self.down.outputs());
-        let gate = scratch.gate.take(rows * self.gate.outputs());
-        let up = scratch.up.take(rows * self.up.outputs());
-        let activated = scratch.attended.take(rows * self.up.outputs());
+        let x = scratch.normed.take(device, rows * self.down.outputs())?;
+        let gate = scratch.gate.take(device, rows * self.gate.outputs())?;
+        let up = scratch.up.take(device, rows * self.up.outputs())?;
+        let activated = scratch.attended.take(device, rows * self.up.outputs())?;
         linear::forward_each(device, [(&mut *gate, &self.gate), (&mut *up, &self.up)], x, Precision::Bits8)?;
         match self.function {
             Gate::Silu => activation::swiglu(device, activated, gate, up)?,
             Gate::GeluTanh => activation::geglu_tanh(device, activated, gate, up)?,
         }
-        self.down.forward(device, scratch.projected.take(x.len()), activated)
+        self.down.forward(device, scratch.projected.take(device, x.len())?, activated)
     }
 }
 
@@ -73,12 +73,12 @@ impl Mlp {
     /// Reads `x` `[T, H]`, leaves the output in `scratch.projected`.
     pub fn forward(&self, device: &Device, x: &[f32], scratch: &mut Scratch) -> Result<()> {
         let rows = x.len() / self.down.outputs();
-        let up = scratch.up.take(rows * self.up.outputs());
+        let up = scratch.up.take(device, rows * self.up.outputs())?;
         self.up.forward(device, up, x)?;
         match self.activation {
             Gelu::Erf => activation::gelu(device, up)?,
             Gelu::Tanh => activation::gelu_tanh(device, up)?,
         }
-        self.down.forward(device, scratch.projected.take(x.len()), up)
+        self.down.forward(device, scratch.projected.take(device, x.len())?, up)
     }
 }

@@ -1,7 +1,7 @@
 //! Normalisation with its weights.
 
-use lifelong_kernels::Device;
 use lifelong_kernels::ops::norm;
+use lifelong_kernels::{Device, Values};
 
 use crate::config::Norm;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::weights::Weights;
 
 /// Root mean square norm.
 pub(crate) struct RmsNorm {
-    weight: Vec<f32>,
+    weight: Values,
     epsilon: f32,
 }
 
@@ -18,7 +18,7 @@ impl RmsNorm {
     pub fn load(weights: &mut Weights, name: &str, width: usize, norm: Norm) -> Result<Self> {
         let mut weight = weights.vector(&format!("{name}.weight"), width)?;
         weight.iter_mut().for_each(|weight| *weight += norm.offset);
-        Ok(RmsNorm { weight, epsilon: norm.epsilon })
+        Ok(RmsNorm { weight: weights.placed(&weight)?, epsilon: norm.epsilon })
     }
 
     pub fn width(&self) -> usize {
@@ -43,15 +43,15 @@ impl RmsNorm {
 
 /// Mean and variance norm.
 pub(crate) struct LayerNorm {
-    weight: Vec<f32>,
-    bias: Vec<f32>,
+    weight: Values,
+    bias: Values,
     epsilon: f32,
 }
 
 impl LayerNorm {
     pub fn load(weights: &mut Weights, name: &str, hidden: usize, epsilon: f32) -> Result<Self> {
-        let weight = weights.vector(&format!("{name}.weight"), hidden)?;
-        Ok(LayerNorm { weight, bias: weights.vector(&format!("{name}.bias"), hidden)?, epsilon })
+        let weight = weights.values(&format!("{name}.weight"), hidden)?;
+        Ok(LayerNorm { weight, bias: weights.values(&format!("{name}.bias"), hidden)?, epsilon })
     }
 
     /// `out = norm(x)`

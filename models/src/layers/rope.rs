@@ -30,7 +30,7 @@ impl Rotary {
         let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         if table.positions() < end {
             drop(table);
-            self.table.write().unwrap_or_else(PoisonError::into_inner).extend(end.next_multiple_of(GROWTH));
+            self.table.write().unwrap_or_else(PoisonError::into_inner).extend(device, end.next_multiple_of(GROWTH))?;
             table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         }
         Ok(rope::rope(device, x, positions, &table, heads, self.style)?)

@@ -1,6 +1,6 @@
 //! Running a decoder the simple way: one request, its own cache.
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment, Values};
 use lifelong_models::architecture::{Batch, Decoder, Scratch};
 
 /// Logits `[tokens, V]` of one request, computed in steps of `chunk` tokens.
@@ -14,7 +14,7 @@ pub fn logits_from(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: 
     let mut cache = KvCache::new(device, model.geometry().kv(blocks)).unwrap();
     // Blocks out of order: only the table knows where a token stands.
     let tables: Vec<u32> = (0..blocks as u32).rev().collect();
-    let (mut scratch, mut logits, mut all) = (Scratch::default(), Vec::new(), Vec::new());
+    let (mut scratch, mut logits, mut all) = (Scratch::default(), Values::default(), Vec::new());
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
         let positions: Vec<u32> = (start as u32..end as u32).collect();
@@ -28,6 +28,7 @@ pub fn logits_from(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: 
             outputs: &outputs,
         };
         model.forward(device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+        device.synchronize().unwrap();
         all.extend_from_slice(&logits);
     }
     all

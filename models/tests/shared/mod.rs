@@ -1,6 +1,7 @@
 //! What several test files of this crate need: the shared behaviour cases and a place for files.
 #![allow(dead_code)]
 
+pub mod candle;
 pub mod decode;
 pub mod greedy;
 

@@ -20,6 +20,9 @@ struct Page {
     architecture: Option<String>,
     /// Whether this program can load the architecture.
     runs: bool,
+    /// The other program that it runs through, one request at a time; absent when it is our own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    through: Option<&'static str>,
     /// All files are here and verified.
     here: bool,
     files: Vec<FilePage>,
@@ -84,6 +87,7 @@ impl Page {
         Ok(Page {
             name: preset.map_or_else(|| name.to_string(), |preset| preset.name.clone()),
             runs: architecture.as_deref().is_some_and(card::is_ported),
+            through: architecture.as_deref().and_then(card::through),
             architecture,
             here: local.is_some(),
             files: files(preset, local.as_ref()),
@@ -137,7 +141,15 @@ impl Page {
 
     fn architecture_line(&self) -> String {
         match &self.architecture {
-            Some(name) if self.runs => format!("{name} (runs)"),
+            Some(name) if self.runs => match self.through {
+                None => format!("{name} (runs)"),
+                Some(program) => {
+                    format!("{name} (runs through {program}, one request at a time, without reusing prefixes)")
+                }
+            },
+            Some(name) if self.through.is_some() => {
+                format!("{name}: runs only in a build with the cargo feature `candle`, which this one has not")
+            }
             Some(name) => format!(
                 "{name}: not ported yet, so the model can be pulled but not run (ported: {})",
                 card::ported().join(", ")

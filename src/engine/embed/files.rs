@@ -42,6 +42,17 @@ pub struct Prompts {
     pub document: String,
 }
 
+impl Prompts {
+    /// The prompt of queries with another task in it, of models that are told one (`Instruct: TASK` on a line before the
+    /// query; Wang et al. 2024, "Improving Text Embeddings with Large Language Models", §3.1); `None` for all others.
+    pub fn query_with(&self, task: &str) -> Option<String> {
+        let (_, behind) = self.query.strip_prefix(INSTRUCT)?.split_once('\n')?;
+        Some(format!("{INSTRUCT}{task}\n{behind}"))
+    }
+}
+
+const INSTRUCT: &str = "Instruct: ";
+
 /// Everything the files say.
 #[derive(Debug, PartialEq)]
 pub(super) struct Said {
@@ -161,6 +172,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_task_stands_where_the_models_own_stood() {
+        let prompts = |query: &str| Prompts { query: query.into(), document: String::new() };
+        let told = prompts("Instruct: Find passages\nQuery:").query_with("Find facts");
+        assert_eq!(told.as_deref(), Some("Instruct: Find facts\nQuery:"));
+        assert_eq!((prompts("query: ").query_with("x"), prompts("Instruct: x").query_with("y")), (None, None));
+    }
 
     #[test]
     fn pooling_that_is_unknown_or_combined_is_refused_by_name() {

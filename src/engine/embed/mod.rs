@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lifelong_kernels::{Device, ops};
+use lifelong_kernels::{Device, Values, ops};
 use lifelong_models::token_head::TokenHead;
 use lifelong_models::{Checkpoint, Encoder, Scratch, load_encoder};
 
@@ -59,7 +59,7 @@ pub struct Embedder {
 struct Buffers {
     scratch: Scratch,
     /// `[T, H]`
-    hidden: Vec<f32>,
+    hidden: Values,
 }
 
 /// One text behind the encoder.
@@ -97,7 +97,7 @@ pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: Embedder
     let encoder = load_encoder(&checkpoint, device).map_err(|error| fault("weights", &error))?;
     let (context, hidden) = (encoder.geometry().context, encoder.geometry().hidden);
     let head = |name: &str| match head_file(files, name) {
-        Some(path) => TokenHead::open(&path, hidden).map(Some).map_err(|error| fault(name, &error)),
+        Some(path) => TokenHead::open(&path, hidden, device).map(Some).map_err(|error| fault(name, &error)),
         None => Ok(None),
     };
     let sparse = head("sparse_linear")?;
@@ -142,6 +142,17 @@ impl Embedder {
     /// As [`Embedder::embed`].
     pub fn embed_for(&self, purpose: Purpose, texts: &[String]) -> Result<Vec<Vec<f32>>> {
         self.encode_all(purpose, texts, |text| self.dense(text))
+    }
+
+    /// One vector a query, in order, of a model that is told the task it embeds for; the same as
+    /// [`Embedder::embed_for`] of queries where it is told none.
+    ///
+    /// # Errors
+    /// As [`Embedder::embed`].
+    pub fn embed_queries_with(&self, task: &str, texts: &[String]) -> Result<Vec<Vec<f32>>> {
+        let prompt = self.prompts.query_with(task);
+        let prompt = prompt.as_deref().unwrap_or(&self.prompts.query);
+        self.encode_behind(prompt, texts, |text| self.dense(text))
     }
 
     /// The learned weights of each text's tokens, in order.
@@ -222,15 +233,29 @@ impl Embedder {
         &self.tokenizer
     }
 
-    /// Runs every text through the encoder, short ones first and many at once, and `finish` over each, in the order of
-    /// `texts`.
+    /// As [`Embedder::encode_behind`], with the prompt that the model has for the purpose.
     fn encode_all<T>(
         &self,
         purpose: Purpose,
         texts: &[String],
         finish: impl Fn(&Encoded<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let documents: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(purpose, text)).collect();
+        let prompt = match purpose {
+            Purpose::Query => &self.prompts.query,
+            Purpose::Document => &self.prompts.document,
+        };
+        self.encode_behind(prompt, texts, finish)
+    }
+
+    /// Runs every text through the encoder, short ones first and many at once, and `finish` over each, in the order of
+    /// `texts`.
+    fn encode_behind<T>(
+        &self,
+        prompt: &str,
+        texts: &[String],
+        finish: impl Fn(&Encoded<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let documents: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(prompt, text)).collect();
         let mut by_length: Vec<usize> = (0..texts.len()).collect();
         by_length.sort_by_key(|&text| documents[text].len());
         let mut done: Vec<(usize, T)> = Vec::with_capacity(texts.len());
@@ -270,13 +295,9 @@ impl Embedder {
         Ok(())
     }
 
-    /// A text in the model's frame, behind its prompt, cut inside the frame when it is too long.
-    fn tokens(&self, purpose: Purpose, text: &str) -> Vec<u32> {
-        let prompt = match purpose {
-            Purpose::Query => &self.prompts.query,
-            Purpose::Document => &self.prompts.document,
-        };
-        let tokens = match prompt.as_str() {
+    /// A text in the model's frame, behind a prompt, cut inside the frame when it is too long.
+    fn tokens(&self, prompt: &str, text: &str) -> Vec<u32> {
+        let tokens = match prompt {
             "" => self.tokenizer.encode_document(text, Specials::Literal),
             prompt => self.tokenizer.encode_document(&format!("{prompt}{text}"), Specials::Literal),
         };

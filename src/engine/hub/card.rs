@@ -123,14 +123,23 @@ impl Card {
 
 /// Whether an architecture of that name (the registry's, or a file's) runs in this program.
 pub fn is_ported(architecture: &str) -> bool {
-    registry::ARCHITECTURES.iter().any(|entry| {
+    entry(architecture).is_some_and(registry::Entry::is_built)
+}
+
+/// The other program that an architecture runs through; `None` for those that are our own, and unknown ones.
+pub fn through(architecture: &str) -> Option<&'static str> {
+    entry(architecture)?.through()
+}
+
+fn entry(architecture: &str) -> Option<&'static registry::Entry> {
+    registry::ARCHITECTURES.iter().find(|entry| {
         entry.name == architecture || entry.gguf.contains(&architecture) || entry.hugging_face.contains(&architecture)
     })
 }
 
 /// Names of all architectures that run.
 pub fn ported() -> Vec<&'static str> {
-    registry::ARCHITECTURES.iter().map(|entry| entry.name).collect()
+    registry::ARCHITECTURES.iter().filter(|entry| entry.is_built()).map(|entry| entry.name).collect()
 }
 
 /// Marks of published chat templates; the first that occurs decides.
@@ -282,6 +291,8 @@ mod tests {
     fn architectures_are_known_by_registry_and_file_names() {
         assert!(is_ported("llama") && is_ported("LlamaForCausalLM") && is_ported("bert"));
         assert!(!is_ported("no-such-architecture"));
+        assert_eq!((through("llama"), through("none")), (None, None));
+        assert!(through("Olmo2ForCausalLM").is_some_and(|program| program.starts_with("candle")));
     }
 
     #[test]

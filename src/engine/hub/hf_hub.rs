@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use watch::{Cut, Event, Reason, watch};
 
 /// How often a download that is cut off is taken up again, as long as each try brings something.
@@ -44,6 +45,21 @@ pub(super) struct Download {
 pub(super) struct Listing {
     pub(super) commit: String,
     pub(super) files: Vec<String>,
+}
+
+/// Whether the hub can be connected to within `limit`; behind a proxy that cannot be said, and counts as yes.
+///
+/// # Errors
+/// The reason in words.
+pub(super) fn reach(sources: &Sources, limit: Duration) -> Result<(), String> {
+    let Sources { endpoint, offline, proxied, .. } = sources;
+    if *offline {
+        return Err("offline (HF_HUB_OFFLINE is set)".into());
+    }
+    if *proxied {
+        return Ok(());
+    }
+    reach::connect(endpoint, limit).map_err(|reason| format!("cannot reach {endpoint}: {reason}"))
 }
 
 impl<'a> Hub<'a> {
@@ -134,14 +150,7 @@ impl<'a> Hub<'a> {
     }
 
     fn try_to_reach(&self) -> Result<(), String> {
-        let Sources { endpoint, offline, proxied, timeouts, .. } = self.sources;
-        if *offline {
-            return Err("offline (HF_HUB_OFFLINE is set)".into());
-        }
-        if *proxied {
-            return Ok(());
-        }
-        reach::connect(endpoint, timeouts.connect).map_err(|reason| format!("cannot reach {endpoint}: {reason}"))
+        reach(self.sources, self.sources.timeouts.connect)
     }
 
     /// What a cut means: for the caller the reason in words, for later files whether to ask the hub at all.

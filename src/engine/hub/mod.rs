@@ -39,6 +39,7 @@ pub use settings::Sources;
 use crate::registry::{UnknownName, nearest};
 use std::borrow::Cow;
 use std::path::Path;
+use std::time::Duration;
 
 /// Finds a model's files, fetching what is missing.
 ///
@@ -61,6 +62,14 @@ pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Erro
         Named::Path(path) => local::open(path),
         Named::Repository(address) => repository::pull(&address, sources),
     }
+}
+
+/// Whether the hub can be connected to within `limit`. Behind a proxy that cannot be said, and counts as yes.
+///
+/// # Errors
+/// The reason in words, among them that the settings say not to ask.
+pub fn reach(sources: &Sources, limit: Duration) -> Result<(), String> {
+    hf_hub::reach(sources, limit)
 }
 
 /// Whether [`resolve`] knows what a name means, without fetching anything: to find a typing error before long work.

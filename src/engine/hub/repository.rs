@@ -130,11 +130,14 @@ fn choose(address: &Address, files: &[String]) -> Result<Vec<String>, Error> {
         }
         return not_a_model(format!("it has no file `{wanted}` (it has {})", files.join(", ")));
     }
-    if files.iter().any(|name| name.ends_with(".safetensors")) {
+    // A head or an adapter in safetensors does not stand for weights that are still in the older file.
+    let is_whole = |name: &&String| name.starts_with("model") && name.ends_with(".safetensors");
+    let has_torch = files.iter().any(|name| name == TORCH);
+    if files.iter().any(|name| name.ends_with(".safetensors") && (!has_torch || is_whole(&name))) {
         let belongs = |name: &&String| is_part_of_a_checkpoint(name) && !name.ends_with(".gguf") && *name != TORCH;
         return Ok(files.iter().filter(belongs).cloned().collect());
     }
-    if files.iter().any(|name| name == TORCH) {
+    if has_torch {
         let belongs = |name: &&String| is_part_of_a_checkpoint(name) && !name.ends_with(".gguf");
         return Ok(files.iter().filter(belongs).cloned().collect());
     }
@@ -213,6 +216,10 @@ mod tests {
         let old = ["config.json", "onnx/model.onnx", "pytorch_model.bin", "sparse_linear.pt"].map(String::from);
         let expected = ["config.json", "pytorch_model.bin", "sparse_linear.pt"];
         assert_eq!(choose(&address("o/n"), &old).unwrap(), expected);
+        let head = ["2_Dense/model.safetensors", "config.json", "pytorch_model.bin"].map(String::from);
+        assert_eq!(choose(&address("o/n"), &head).unwrap(), head, "the body is in the older file alone");
+        let named = ["config.json", "weights.safetensors"].map(String::from);
+        assert_eq!(choose(&address("o/n"), &named).unwrap(), named);
         assert!(choose(&address("o/n:c.gguf"), &two).unwrap_err().to_string().contains("no file `c.gguf`"));
     }
 }

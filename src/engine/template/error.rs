@@ -23,6 +23,12 @@ pub enum TemplateError {
     )]
     Unread { variable: String },
 
+    #[error(
+        "`{variable}` is what a chat template is given with every conversation, and a setting of that name would replace it: \
+         leave it out"
+    )]
+    Reserved { variable: String },
+
     #[error("{0}")]
     ToolFormat(String),
 

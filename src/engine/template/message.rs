@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::RenderOptions;
+use crate::reply::think;
 
 /// One message. Roles are open: templates know `system`, `user`, `assistant`, `tool` and more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,23 @@ impl ChatMessage {
         ChatMessage::new("assistant", content)
     }
 
+    /// The message with the thought in front of its text in a field of its own, `thinking`: templates of channels put it on
+    /// one, or leave it out, and would show tags as words of the answer.
+    pub(in crate::engine) fn with_thought_apart(&self) -> ChatMessage {
+        let mut message = self.clone();
+        let Some(text) = self.content.as_str().filter(|text| self.role == "assistant" && text.contains(think::CLOSE))
+        else {
+            return message;
+        };
+        let (thought, said) = text.split_once(think::CLOSE).unwrap_or_default();
+        let thought = thought.trim_start().trim_start_matches(think::OPEN).trim();
+        if !thought.is_empty() {
+            message.extra.entry("thinking").or_insert_with(|| thought.into());
+        }
+        message.content = Value::String(said.trim_start().to_string());
+        message
+    }
+
     /// Visits every text of the message but its role.
     pub(super) fn visit_text(&mut self, visit: &mut impl FnMut(&mut String)) {
         visit_strings(&mut self.content, visit);
@@ -67,4 +85,25 @@ pub(super) fn guard_for(messages: &[ChatMessage], options: &RenderOptions) -> Op
     messages.to_vec().iter_mut().for_each(|message| message.visit_text(&mut visit));
     options.tools.clone().iter_mut().flatten().for_each(|tool| visit_strings(tool, &mut visit));
     candidates().find(|candidate| !used.contains(candidate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thought_is_a_field_of_its_own() {
+        let apart = |text: &str| ChatMessage::assistant(text).with_thought_apart();
+        let message = apart("<think>a b</think>\n\nc");
+        assert_eq!((message.content.as_str(), message.extra["thinking"].as_str()), (Some("c"), Some("a b")));
+        let message = apart("a</think>c");
+        assert_eq!(
+            (message.content.as_str(), message.extra["thinking"].as_str()),
+            (Some("c"), Some("a")),
+            "opened before"
+        );
+        assert_eq!(apart("c"), ChatMessage::assistant("c"));
+        let user = ChatMessage::user("</think>");
+        assert_eq!(user.with_thought_apart(), user, "what others write is their text");
+    }
 }

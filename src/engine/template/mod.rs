@@ -151,11 +151,11 @@ impl ChatTemplate {
     /// Applies a user's settings to every rendering.
     ///
     /// # Errors
-    /// [`TemplateError::Unread`] for a variable that the template never reads, [`TemplateError::ToolFormat`] for a
-    /// tool-call format that there is none of.
+    /// [`TemplateError::Unread`] for a variable that the template never reads, [`TemplateError::Reserved`] for one that each
+    /// rendering sets, [`TemplateError::ToolFormat`] for a tool-call format that there is none of.
     pub fn with_settings(mut self, settings: &ChatSettings) -> Result<Self, TemplateError> {
         let source = format!("{}{}", self.source, self.tool_source.as_deref().unwrap_or_default());
-        self.variables = settings.variables_of(&source).map_err(|variable| TemplateError::Unread { variable })?;
+        self.variables = settings.variables_of(&source)?;
         if let Some(name) = &settings.tool_format {
             self.dialect = Some(tool_call::find(name).map_err(|error| TemplateError::ToolFormat(error.to_string()))?);
         }
@@ -165,6 +165,11 @@ impl ChatTemplate {
     /// How the model writes tool calls; `None` when neither its template nor the settings say.
     pub fn dialect(&self) -> Option<&'static dyn Dialect> {
         self.dialect
+    }
+
+    /// Whether its model answers in messages on channels, thought and answer in one of their own each.
+    pub fn has_channels(&self) -> bool {
+        self.dialect.is_some_and(|dialect| dialect.has_channels())
     }
 
     /// The template of an opened model whose small files lie in `folder`; see [`load`](ChatTemplate::load).

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::TemplateError;
 use super::source::reads;
 
 /// Settings of one model's template. A setting that the template never reads would change nothing, and a run would not
@@ -25,6 +26,9 @@ pub struct ChatSettings {
     pub tool_format: Option<String>,
 }
 
+/// What a rendering itself gives a template: a setting of that name would take the conversation's place.
+const OWN: [&str; 4] = ["messages", "tools", "add_generation_prompt", "strftime_now"];
+
 /// The names that templates give the thinking switch.
 const THINKING: [&str; 2] = ["enable_thinking", "thinking"];
 
@@ -32,8 +36,16 @@ impl ChatSettings {
     /// The template's variables that these settings set.
     ///
     /// # Errors
-    /// The first variable that the template never reads.
-    pub(super) fn variables_of(&self, source: &str) -> Result<Map<String, Value>, String> {
+    /// [`TemplateError::Unread`] for the first variable that the template never reads, [`TemplateError::Reserved`] for one
+    /// that each rendering sets itself.
+    pub(super) fn variables_of(&self, source: &str) -> Result<Map<String, Value>, TemplateError> {
+        if let Some(name) = self.variables.keys().find(|name| OWN.contains(&name.as_str())) {
+            return Err(TemplateError::Reserved { variable: name.clone() });
+        }
+        self.read_variables(source).map_err(|variable| TemplateError::Unread { variable })
+    }
+
+    fn read_variables(&self, source: &str) -> Result<Map<String, Value>, String> {
         let mut set = Map::new();
         if let Some(is_on) = self.enable_thinking {
             let name = THINKING.iter().find(|name| reads(source, name)).ok_or("enable_thinking")?;
@@ -57,15 +69,22 @@ mod tests {
 
     use super::*;
 
+    fn unread(variable: &str) -> TemplateError {
+        TemplateError::Unread { variable: variable.into() }
+    }
+
     #[test]
     fn switches_reach_the_variable_that_the_template_reads() {
         let off = ChatSettings { enable_thinking: Some(false), ..ChatSettings::default() };
         assert_eq!(off.variables_of("{% if enable_thinking %}").unwrap()["enable_thinking"], false);
         assert_eq!(off.variables_of("{% if thinking is defined and thinking %}").unwrap()["thinking"], false);
-        assert_eq!(off.variables_of("thinking {{ 'thinking' }} {# thinking #}").unwrap_err(), "enable_thinking");
+        assert_eq!(
+            off.variables_of("thinking {{ 'thinking' }} {# thinking #}").unwrap_err(),
+            unread("enable_thinking")
+        );
         let effort = ChatSettings { reasoning_effort: Some("low".into()), ..ChatSettings::default() };
         assert_eq!(effort.variables_of("{{ reasoning_effort }}").unwrap()["reasoning_effort"], "low");
-        assert_eq!(effort.variables_of("{{ messages }}").unwrap_err(), "reasoning_effort");
+        assert_eq!(effort.variables_of("{{ messages }}").unwrap_err(), unread("reasoning_effort"));
     }
 
     #[test]
@@ -73,6 +92,21 @@ mod tests {
         let variables = json!({"documents": [{"title": "a"}]}).as_object().unwrap().clone();
         let settings = ChatSettings { variables: variables.clone(), ..ChatSettings::default() };
         assert_eq!(settings.variables_of("{% for d in documents %}{% endfor %}").unwrap(), variables);
-        assert_eq!(settings.variables_of("{{ m.documents }}").unwrap_err(), "documents", "a field is no variable");
+        assert_eq!(
+            settings.variables_of("{{ m.documents }}").unwrap_err(),
+            unread("documents"),
+            "a field is no variable"
+        );
+    }
+
+    #[test]
+    fn the_conversation_is_no_setting() {
+        for name in OWN {
+            let variables = json!({ name: [] }).as_object().unwrap().clone();
+            let settings = ChatSettings { variables, ..ChatSettings::default() };
+            let error = settings.variables_of("{{ messages }}{{ tools }}").unwrap_err();
+            assert_eq!(error, TemplateError::Reserved { variable: name.into() });
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 }

@@ -104,9 +104,9 @@ pub(in crate::memory) struct Bench {
     embedder: Recording,
 }
 
-/// Notes what was embedded, and whether as a query.
+/// Notes what was embedded, and whether as a query; and what queries were told to find.
 #[derive(Default)]
-struct Recording(Mutex<Vec<(Purpose, String)>>);
+struct Recording(Mutex<Vec<(Purpose, String)>>, Mutex<Vec<String>>);
 
 impl Recording {
     fn note(&self, purpose: Purpose, texts: &[String]) {
@@ -123,6 +123,11 @@ impl Embed for Recording {
     fn embed_queries(&self, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         self.note(Purpose::Query, texts);
         HashingEmbedder.embed(texts)
+    }
+
+    fn embed_queries_with(&self, task: &str, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        self.1.lock().unwrap().push(task.to_string());
+        self.embed_queries(texts)
     }
 
     fn sparse(&self, purpose: Purpose, texts: &[String]) -> anyhow::Result<Vec<SparseVector>> {
@@ -175,6 +180,11 @@ impl Bench {
         experience.pending = recall.pending.clone();
         calls.extend(self.learn(memory, &experience));
         (recall, calls)
+    }
+
+    /// What queries were told to find so far, one text a query that was told.
+    pub fn told(&self) -> Vec<String> {
+        self.embedder.1.lock().unwrap().clone()
     }
 
     /// Every prompt so far.

@@ -9,6 +9,7 @@ use super::json_text::{arguments_of, skip_space, value_end};
 use super::scan::first_of;
 use super::{Dialect, Reading, Reply};
 use crate::registry::Registered;
+use crate::reply::think;
 
 #[derive(Debug)]
 pub(super) struct Harmony;
@@ -39,10 +40,14 @@ impl Dialect for Harmony {
         template.contains(CHANNEL)
     }
 
+    fn has_channels(&self) -> bool {
+        true
+    }
+
     fn read(&self, reply: &str, reading: &Reading<'_>) -> Reply {
         let mut builder = Builder::new(reply, &Reading { thought_is_open: false, ..*reading });
         if !reply.contains(CHANNEL) && !reply.contains(MESSAGE) {
-            builder.words(0..reply.len());
+            without_marks(&mut builder);
             return builder.finish();
         }
         let mut at = 0;
@@ -50,6 +55,21 @@ impl Dialect for Harmony {
             at = message(&mut builder, at);
         }
         builder.finish()
+    }
+}
+
+/// A reply whose marks were taken out: the thought, if any, stands between tags (`<think>`).
+fn without_marks(builder: &mut Builder<'_>) {
+    let raw = builder.raw;
+    if let Some(close) = raw.find(think::CLOSE) {
+        let open = raw.find(think::OPEN).filter(|open| *open < close).map_or(0, |open| open + think::OPEN.len());
+        builder.thought(open..close);
+        builder.words(close + think::CLOSE.len()..raw.len());
+    } else if let Some(rest) = raw.strip_prefix(think::OPEN) {
+        builder.thought(raw.len() - rest.len()..raw.len());
+        builder.cut("the end of the thought");
+    } else {
+        builder.words(0..raw.len());
     }
 }
 
@@ -177,6 +197,10 @@ mod tests {
     fn text_without_channels_is_text() {
         let reply = read("It is 4.");
         assert_eq!((reply.text.as_str(), reply.status), ("It is 4.", Status::None));
+        let reply = read("<think>Two and two.</think>\n\nIt is 4.");
+        assert_eq!((reply.text.as_str(), reply.thought.as_deref()), ("It is 4.", Some("Two and two.")));
+        let reply = read("<think>Two and");
+        assert_eq!((reply.text.as_str(), reply.status), ("", Status::Truncated));
     }
 
     #[test]

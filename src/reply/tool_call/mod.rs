@@ -34,6 +34,11 @@ pub trait Dialect: Registered + Sync + std::fmt::Debug {
     /// Whether a chat template is of this family. The first of [`DIALECTS`] that says so is taken.
     fn is_of(&self, template: &str) -> bool;
 
+    /// Whether thought and answer are messages of their own, framed by control tokens.
+    fn has_channels(&self) -> bool {
+        false
+    }
+
     /// Reads a reply, control tokens written out (`Tokenizer::decode_with_specials`). Ending tokens may be missing.
     fn read(&self, reply: &str, reading: &Reading<'_>) -> Reply;
 }

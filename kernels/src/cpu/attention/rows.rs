@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::super::math::{exp, store_part};
+use super::super::prefetch::prefetch;
 use super::super::vector::{LANES, Vector, kernel};
 use crate::device::InstructionSet;
 use crate::kv::BLOCK_TOKENS;
@@ -78,8 +79,8 @@ impl<'a, const FORM: usize> Vectors<'a, FORM> {
     #[inline(always)]
     fn prefetch(&self, index: usize) {
         match FORM {
-            F32 => self.single.get(index).into_iter().for_each(prefetch),
-            _ => self.half.get(index).into_iter().for_each(prefetch),
+            F32 => self.single.get(index).into_iter().for_each(|vector| prefetch(vector)),
+            _ => self.half.get(index).into_iter().for_each(|vector| prefetch(vector)),
         }
     }
 
@@ -192,18 +193,6 @@ pub(super) fn attend_split(
         Numbers::BF16(_) => attend_form::<BF16>,
     };
     attend(instruction_set, rows, q, queries, tables, group, blocks, range);
-}
-
-#[inline(always)]
-fn prefetch<T>(line: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint to the cache, which every x86-64 processor has; nothing is read.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 kernel! {

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use super::super::prefetch::prefetch;
 use super::super::vector::{LANES, Vector, kernel};
 use super::Output;
 use super::quantize::{Activations, PANEL_ROWS, Panel, panels};
 use crate::device::InstructionSet;
-use crate::matrix::{BlockScales, Blocks};
+use crate::matrix::{BlockScales, Blocks, LEVELS};
 use crate::ops::matmul::Precision;
 
 /// Multiplies all rows by the given tiles, by the kernel compiled for the form of the weights.
@@ -19,6 +20,7 @@ pub(super) fn multiply(
     tiles: Range<usize>,
 ) {
     let multiply = match (w.bits, w.halves, w.minima.is_some(), &w.scales) {
+        (4, 1, false, BlockScales::Powers(_)) => multiply_form::<4, 1, 0, 1>,
         (4, 1, false, BlockScales::F16(_)) => multiply_form::<4, 1, 0, 2>,
         (4, 1, true, BlockScales::F16(_)) => multiply_form::<4, 1, 1, 2>,
         (8, 1, false, BlockScales::F16(_)) => multiply_form::<8, 1, 0, 2>,
@@ -33,7 +35,8 @@ pub(super) fn multiply(
     multiply(instruction_set, out, rows, x, w, tiles);
 }
 
-/// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes.
+/// `BITS` 4 or 8 · `HALVES` 1 or 2 · `MINIMA` 0 (a zero level instead) or 1 · `WIDTH` of factors in bytes, 1 for powers of two
+/// beside codes of levels.
 fn multiply_form<const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
     instruction_set: InstructionSet,
     out: &Output<'_>,
@@ -63,23 +66,25 @@ kernel! {
         for tile in tiles {
             let weights = Tile::<BITS, HALVES, MINIMA, WIDTH>::new(w, tile);
             if x.precision() == Precision::Bits16 {
-                multiply_fine::<V, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
-                continue;
-            }
-            for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
-                let panel = x.panel(rows.clone());
-                match rows.len() {
-                    8 => multiply_panel::<V, 8, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    4 => multiply_panel::<V, 4, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    2 => multiply_panel::<V, 2, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                    _ => multiply_panel::<V, 1, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, &weights, panel),
-                }
+                multiply_rows::<V, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
+            } else {
+                multiply_rows::<V, 0, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.clone(), tile, &weights, x);
             }
         }
     }
 }
 
-/// The groups of one tile, `WIDTH` 2 reading `f16` factors, 4 `f32`.
+/// Groups that a single panel asks for ahead.
+const AHEAD: usize = 24;
+
+/// What a panel asks for of the weights that come next, so many lines with each group that it multiplies.
+#[derive(Clone, Copy)]
+struct Ahead {
+    from: *const [u8; 64],
+    lines: usize,
+}
+
+/// The groups of one tile, `WIDTH` 1 reading exponents, 2 `f16` factors, 4 `f32`.
 pub(super) struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize> {
     pub(super) levels: &'a [[u8; 64]],
     pub(super) scales: Factors<'a>,
@@ -88,22 +93,30 @@ pub(super) struct Tile<'a, const BITS: usize, const HALVES: usize, const MINIMA:
 
 #[derive(Clone, Copy)]
 pub(super) struct Factors<'a> {
+    power: &'a [[u8; LANES]],
     half: &'a [[u16; LANES]],
     single: &'a [[f32; LANES]],
 }
 
 impl<'a> Factors<'a> {
     fn new(factors: Option<&'a BlockScales>, from: usize, count: usize) -> Self {
+        let mut found = Self { power: &[], half: &[], single: &[] };
         match factors {
-            Some(BlockScales::F16(values)) => Self { half: &values.as_chunks().0[from..][..count], single: &[] },
-            Some(BlockScales::F32(values)) => Self { half: &[], single: &values.as_chunks().0[from..][..count] },
-            None => Self { half: &[], single: &[] },
+            Some(BlockScales::Powers(values)) => found.power = &values.as_chunks().0[from..][..count],
+            Some(BlockScales::F16(values)) => found.half = &values.as_chunks().0[from..][..count],
+            Some(BlockScales::F32(values)) => found.single = &values.as_chunks().0[from..][..count],
+            None => {}
         }
+        found
     }
 
     #[inline(always)]
     pub(super) fn load<V: Vector, const WIDTH: usize>(&self, v: V, index: usize) -> V::Floats {
-        if WIDTH == 2 { v.load_f16(&self.half[index]) } else { v.load(&self.single[index]) }
+        match WIDTH {
+            1 => v.load_powers(&self.power[index]),
+            2 => v.load_f16(&self.half[index]),
+            _ => v.load(&self.single[index]),
+        }
     }
 }
 
@@ -118,6 +131,19 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
             scales: Factors::new(Some(&w.scales), from * HALVES, count * HALVES),
             minima: Factors::new(w.minima.as_ref(), from * HALVES, count * HALVES),
         }
+    }
+
+    /// The part of panel `index` of `count`: one panel alone asks for groups of its own and then of the next tile; several
+    /// share the next tile, so that memory is at work as long as they are.
+    #[inline(always)]
+    fn ahead(&self, index: usize, count: usize) -> Ahead {
+        let (groups, end) = (self.levels.len() / BITS, self.levels.len());
+        if count == 1 {
+            return Ahead { from: self.levels.as_ptr().wrapping_add(groups.min(AHEAD) * BITS), lines: BITS };
+        }
+        let each = BITS.div_ceil(count);
+        let lines = each.min(BITS.saturating_sub(index * each));
+        Ahead { from: self.levels.as_ptr().wrapping_add(end + index * each * groups), lines }
     }
 
     /// Eight vectors, each four columns of 16 rows.
@@ -135,13 +161,25 @@ impl<'a, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDT
                 (quads[quad], quads[quad + 4]) = v.load_nibbles(&levels[quad]);
             }
         }
+        if WIDTH == 1 {
+            for quad in 0..8 {
+                quads[quad] = v.look_up(&LEVELS, quads[quad]);
+            }
+        }
         quads
     }
 }
 
-/// A tile by rows of 16-bit activations.
+/// A tile by all rows. `FINE` 0: 8-bit activations, 1: 16-bit.
 #[inline(always)]
-fn multiply_fine<V: Vector, const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
+fn multiply_rows<
+    V: Vector,
+    const FINE: usize,
+    const BITS: usize,
+    const HALVES: usize,
+    const MINIMA: usize,
+    const WIDTH: usize,
+>(
     v: V,
     out: &Output<'_>,
     rows: Range<usize>,
@@ -149,20 +187,22 @@ fn multiply_fine<V: Vector, const BITS: usize, const HALVES: usize, const MINIMA
     w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
     x: &Activations,
 ) {
-    for rows in panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end) {
+    let count = panels(rows.len()).count();
+    for (index, panel) in panels(rows.len()).enumerate() {
+        let rows = rows.start + panel.start..rows.start + panel.end;
         let panel = x.panel(rows.clone());
+        let ahead = w.ahead(index, count);
         match rows.len() {
-            8 => multiply_panel::<V, 8, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            4 => multiply_panel::<V, 4, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            2 => multiply_panel::<V, 2, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
-            _ => multiply_panel::<V, 1, 1, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel),
+            8 => multiply_panel::<V, 8, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            4 => multiply_panel::<V, 4, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            2 => multiply_panel::<V, 2, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
+            _ => multiply_panel::<V, 1, FINE, BITS, HALVES, MINIMA, WIDTH>(v, out, rows.start, tile, w, panel, ahead),
         }
     }
 }
 
-/// `FINE` 0: 8-bit activations, 1: 16-bit.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows index several arrays that must stay in registers
+#[allow(clippy::needless_range_loop, clippy::too_many_arguments)] // rows index several arrays that must stay in registers
 fn multiply_panel<
     V: Vector,
     const R: usize,
@@ -178,6 +218,7 @@ fn multiply_panel<
     tile: usize,
     w: &Tile<'_, BITS, HALVES, MINIMA, WIDTH>,
     x: Panel<'_>,
+    ahead: Ahead,
 ) {
     let levels = x.levels.chunks_exact(R * 32);
     let (starts, factors) = (x.starts.chunks_exact(HALVES * R), x.factors.chunks_exact(HALVES * R));
@@ -186,6 +227,9 @@ fn multiply_panel<
     for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
         let levels = levels.as_chunks::<4>().0;
         let lows = if FINE == 1 { x.lows[group * R * 32..][..R * 32].as_chunks::<4>().0 } else { levels };
+        for line in 0..ahead.lines {
+            prefetch(ahead.from.wrapping_add(group * ahead.lines + line));
+        }
         let quads = w.quads(v, group);
         let (mut scale, mut minimum) = ([v.splat(0.0); HALVES], [v.splat(0.0); HALVES]);
         for half in 0..HALVES {

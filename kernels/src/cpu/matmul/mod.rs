@@ -97,6 +97,7 @@ fn multiply_tiles(
         Storage::F16(panels) => plain::multiply_f16(instruction_set, out, x, panels, tiles),
         Storage::BF16(panels) => plain::multiply_bf16(instruction_set, out, x, panels, tiles),
         Storage::Blocks(blocks) => blocks::multiply(instruction_set, out, rows, activations, blocks, tiles),
+        Storage::Device(_) => unreachable!("operations check where a matrix lies: our bug"),
     }
 }
 

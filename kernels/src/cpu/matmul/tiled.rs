@@ -13,7 +13,7 @@ use super::super::vector::{Avx512, Vector};
 use super::Output;
 use super::blocks::Tile;
 use super::quantize::{Activations, Panel};
-use crate::matrix::Blocks;
+use crate::matrix::{Blocks, LEVELS};
 use crate::memory::Aligned;
 
 thread_local! {
@@ -44,8 +44,8 @@ pub(super) unsafe fn multiply<const BITS: usize, const HALVES: usize, const MINI
             } else {
                 unpacked.grow(2 * w.groups * 512);
                 let (first, second) = unpacked.as_chunks_mut::<64>().0[..2 * w.groups * 8].split_at_mut(w.groups * 8);
-                unpack(v, pair[0].levels, first);
-                unpack(v, pair[1].levels, second);
+                unpack::<WIDTH>(v, pair[0].levels, first);
+                unpack::<WIDTH>(v, pair[1].levels, second);
                 [first, second]
             };
             for first in (0..rows / TILE_PANEL_ROWS).map(|panel| panel * TILE_PANEL_ROWS) {
@@ -57,13 +57,16 @@ pub(super) unsafe fn multiply<const BITS: usize, const HALVES: usize, const MINI
     });
 }
 
-/// Nibbles as bytes, `[group][quad 0..8]`.
+/// Nibbles, or the levels that they are codes of, as bytes, `[group][quad 0..8]`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn unpack(v: Avx512, packed: &[[u8; 64]], out: &mut [[u8; 64]]) {
+fn unpack<const WIDTH: usize>(v: Avx512, packed: &[[u8; 64]], out: &mut [[u8; 64]]) {
     for (packed, out) in packed.chunks_exact(4).zip(out.chunks_exact_mut(8)) {
         let (low, high) = out.split_at_mut(4);
         for ((packed, low), high) in packed.iter().zip(low).zip(high) {
-            let (low_levels, high_levels) = v.load_nibbles(packed);
+            let (mut low_levels, mut high_levels) = v.load_nibbles(packed);
+            if WIDTH == 1 {
+                (low_levels, high_levels) = (v.look_up(&LEVELS, low_levels), v.look_up(&LEVELS, high_levels));
+            }
             v.store_bytes(low, low_levels);
             v.store_bytes(high, high_levels);
         }

@@ -40,6 +40,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
     fn load_f16(self, values: &[u16; LANES]) -> Self::Floats;
     /// bfloat16 to `f32`, exact.
     fn load_bf16(self, values: &[u16; LANES]) -> Self::Floats;
+    /// `2^(byte − 128)`, and 0 for the bytes 0 and 1; exact.
+    fn load_powers(self, bytes: &[u8; LANES]) -> Self::Floats;
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn subtract(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn multiply(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -78,6 +80,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes;
     /// Low and high nibbles of each byte.
     fn load_nibbles(self, bytes: &[u8; 64]) -> (Self::Bytes, Self::Bytes);
+    /// For each byte below 16, the entry of the table that it numbers.
+    fn look_up(self, table: &[u8; 16], bytes: Self::Bytes) -> Self::Bytes;
     /// In each lane `sum + Σ_{j<4} weights[j] · activations[j]`, unsigned by signed bytes, exact.
     fn dot(self, sum: Self::Integers, weights: Self::Bytes, activations: [i8; 4]) -> Self::Integers;
     /// As [`Vector::dot`] for weights below 128: cheaper where 8-bit products are summed in 16 bits.

@@ -57,6 +57,10 @@ impl Vector for Scalar {
         values.map(|bits| bf16::from_bits(bits).to_f32_const())
     }
     #[inline(always)]
+    fn load_powers(self, bytes: &[u8; LANES]) -> Floats {
+        bytes.map(|byte| f32::from_bits(u32::from(byte.saturating_sub(1)) << 23))
+    }
+    #[inline(always)]
     fn add(self, a: Floats, b: Floats) -> Floats {
         lanes(|lane| a[lane] + b[lane])
     }
@@ -142,6 +146,10 @@ impl Vector for Scalar {
     #[inline(always)]
     fn load_nibbles(self, bytes: &[u8; 64]) -> ([u8; 64], [u8; 64]) {
         (bytes.map(|byte| byte & 15), bytes.map(|byte| byte >> 4))
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| table[usize::from(byte & 15)])
     }
     #[inline(always)]
     fn dot(self, sum: [i32; LANES], weights: [u8; 64], activations: [i8; 4]) -> [i32; LANES] {

@@ -87,6 +87,15 @@ impl Vector for Avx2 {
         })
     }
     #[inline(always)]
+    fn load_powers(self, bytes: &[u8; LANES]) -> Self::Floats {
+        with_token!({
+            let less_one = _mm_subs_epu8(_mm_loadu_si128(bytes.as_ptr().cast()), _mm_set1_epi8(1));
+            let (low, high) =
+                (_mm256_cvtepu8_epi32(less_one), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(less_one, less_one)));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high))]
+        })
+    }
+    #[inline(always)]
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
         with_token!([_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])])
     }
@@ -222,6 +231,13 @@ impl Vector for Avx2 {
                 [_mm256_and_si256(packed[0], mask), _mm256_and_si256(packed[1], mask)],
                 [_mm256_and_si256(shifted[0], mask), _mm256_and_si256(shifted[1], mask)],
             )
+        })
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], bytes: Self::Bytes) -> Self::Bytes {
+        with_token!({
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            [_mm256_shuffle_epi8(table, bytes[0]), _mm256_shuffle_epi8(table, bytes[1])]
         })
     }
     /// `maddubs` sums two products in 16 bits and saturates: weights are split into the low seven bits and the top one,

@@ -79,6 +79,13 @@ impl Vector for Avx512 {
         })
     }
     #[inline(always)]
+    fn load_powers(self, bytes: &[u8; LANES]) -> __m512 {
+        with_token!({
+            let less_one = _mm_subs_epu8(_mm_loadu_si128(bytes.as_ptr().cast()), _mm_set1_epi8(1));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(less_one)))
+        })
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         with_token!(_mm512_add_ps(a, b))
     }
@@ -174,6 +181,13 @@ impl Vector for Avx512 {
         with_token!({
             let mask = _mm512_set1_epi8(15);
             (_mm512_and_si512(packed, mask), _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask))
+        })
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], bytes: __m512i) -> __m512i {
+        with_token!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, bytes)
         })
     }
     #[inline(always)]

@@ -1,0 +1,79 @@
+//! The engine on a GPU, run by the emulator: the tokens of the processor, alone and in any batch, whether a row is drawn where
+//! its logits are or brought over for penalties and log-probabilities.
+//!
+//! Needs the feature `emulate`; without it the test prints that it was skipped.
+
+#[path = "support/engine.rs"]
+mod engine;
+
+use engine::{Outcome, Storage, TINY, Written, outcomes, start};
+use lifelong::engine::request::Request;
+use lifelong::engine::sampling::Sampling;
+use lifelong::engine::session::EngineOptions;
+use lifelong::seed::Seed;
+use lifelong_kernels::Device;
+
+/// Prompts of several lengths, some with the same beginning, drawn in every way.
+fn requests() -> Vec<Request> {
+    let mut stream = Seed(5).stream();
+    let shared = engine::random_tokens(&mut stream, 20);
+    let base = Sampling { max_tokens: 5, ignore_eos: true, ..Sampling::default() };
+    let warm = Sampling { temperature: 0.9, ..base.clone() };
+    let ways = [
+        base.clone(),
+        warm.clone(),
+        Sampling { top_k: 7, top_p: 0.9, ..warm.clone() },
+        Sampling { min_p: 0.05, ..warm.clone() },
+        Sampling { repetition_penalty: 1.3, presence_penalty: 0.2, ..warm.clone() },
+        Sampling { logprobs: 2, ..warm },
+    ];
+    let request = |(index, sampling): (usize, Sampling)| {
+        let own = engine::random_tokens(&mut stream, 3 + index * 4);
+        let tokens = if index % 2 == 0 { [shared.clone(), own].concat() } else { own };
+        Request { tokens, sampling, seed: 40 + index as u64 }
+    };
+    ways.into_iter().enumerate().map(request).collect()
+}
+
+/// The command that a machine with a GPU runs, up to the launches.
+#[test]
+fn gpu_check_holds_on_the_emulator_and_names_what_is_missing() {
+    let written = Written::new(TINY, Storage::F32, 12);
+    let check = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lifelong"));
+        command.args(["gpu-check", "--no-speed", "--model", written.path().to_str().unwrap()]).args(arguments);
+        command.output().unwrap()
+    };
+    let output = check(&["--device", "cpu"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("name a GPU"));
+    if Device::emulated(0).is_err() {
+        return println!("skipped: built without the feature `emulate`");
+    }
+    let output = check(&["--emulated"]);
+    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("all checks hold"), "{said}\n{error}");
+    assert!(said.contains(": 0 of 24 completions differ") && !said.contains("DIFFERS"), "{said}");
+}
+
+/// Tokens, texts and endings; the bits of log-probabilities may differ in the last place.
+fn tokens(outcomes: &[Outcome]) -> Vec<Vec<u32>> {
+    outcomes.iter().map(|outcome| outcome.0.clone()).collect()
+}
+
+#[test]
+fn completions_are_those_of_the_processor_in_any_batch() {
+    let device = match Device::emulated(0) {
+        Ok(device) => device,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let written = Written::new(TINY, Storage::F32, 11);
+    let requests = requests();
+    let run = |device: &Device, max_batch: usize| {
+        let options = EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        outcomes(&start(&written.load(device), options).session(), &requests)
+    };
+    let expected = run(&Device::cpu(1), 8);
+    let together = run(&device, 8);
+    assert_eq!(tokens(&together), tokens(&expected));
+    assert_eq!(run(&device, 1), together, "alone and in a batch");
+}
