@@ -131,8 +131,7 @@ fn the_page_is_whole_by_itself() {
     for reference in ["http:", "https:", "src=", "@import", "url(", "<link", "<iframe"] {
         assert!(!outside.contains(reference), "{reference}");
     }
-    for figure in
-        ["id=\"gains-0\"", "id=\"votes\"", "<polygon", "<polyline", "AP change (points)", "temperature = 0.7"]
+    for figure in ["id=\"gains-0\"", "id=\"votes\"", "<polygon", "<polyline", "AP change (points)", "temperature = 0.7"]
     {
         assert!(page.contains(figure), "{figure}");
     }

@@ -14,9 +14,15 @@ use lifelong_kernels::Device;
 
 /// Files of kernels, and checks that run them.
 const FILES: [(&str, &[Check]); 6] = [
-    ("attention.cu", &[attention::paged_attention_has_the_processors_bits, attention::windows_and_sinks_have_the_processors_bits]),
+    (
+        "attention.cu",
+        &[attention::paged_attention_has_the_processors_bits, attention::windows_and_sinks_have_the_processors_bits],
+    ),
     ("attention_fragments.cu", &[attention::tensor_cores_are_near_the_processor]),
-    ("matmul.cu", &[products::plain_products_have_the_processors_bits, products::rounded_products_are_near_the_definition]),
+    (
+        "matmul.cu",
+        &[products::plain_products_have_the_processors_bits, products::rounded_products_are_near_the_definition],
+    ),
     ("matmul_blocks.cu", &[products::several_matrices_at_once_are_each_alone]),
     ("delta.cu", &[delta::the_delta_rule_has_the_processors_bits]),
     ("sample.cu", &[sample::rows_without_numbers_draw_nothing]),
@@ -61,8 +67,14 @@ fn kernels_are_clean_and_faults_are_named() {
             println!("{file} is clean under the {} sanitiser", sanitiser.name());
         }
         let (from, to, expected) = match sanitiser {
-            Sanitiser::Address => ("work.kept[row * SPLIT_BLOCKS + block] = kept", "work.kept[row * SPLIT_BLOCKS + block + 600] = kept", "heap-buffer-overflow"),
-            Sanitiser::Thread => ("            __syncthreads();\n            const int own", "            const int own", "data race"),
+            Sanitiser::Address => (
+                "work.kept[row * SPLIT_BLOCKS + block] = kept",
+                "work.kept[row * SPLIT_BLOCKS + block + 600] = kept",
+                "heap-buffer-overflow",
+            ),
+            Sanitiser::Thread => {
+                ("            __syncthreads();\n            const int own", "            const int own", "data race")
+            }
         };
         let source = workshop.source("attention.cu");
         assert!(source.contains(from), "the fault must be written anew");

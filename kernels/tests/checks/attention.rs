@@ -219,7 +219,14 @@ pub fn tensor_cores_are_near_the_processor(device: &Device) -> Checked {
 
 /// On tensor cores too, whoever stands beside a row and however its splits are shared out.
 pub fn tensor_cores_change_no_row(device: &Device) -> Checked {
-    let requests = [sharing(0, 530, 1), sharing(33, 530, 2), sharing(32, 600, 1), request(520, 1), sharing(20, 321, 5), request(0, 9)];
+    let requests = [
+        sharing(0, 530, 1),
+        sharing(33, 530, 2),
+        sharing(32, 600, 1),
+        request(520, 1),
+        sharing(20, 321, 5),
+        request(0, 9),
+    ];
     for (window, has_sinks) in [(None, true), (Some(290), false)] {
         Step { window, has_sinks, ..step(6, 2, 64, KvType::F16, &requests) }.rows_are_their_own(device)?;
     }

@@ -7,7 +7,7 @@ use crate::record::plan::{AttributionCase, AttributionGroup, AttributionPlan, Re
 use crate::seed::Seed;
 
 use super::super::data::{ReportData, Stages};
-use super::super::svg::{self, BarGroup};
+use super::super::dots::{Dot, DotPanel, dots};
 use super::super::table::{Cell, Column, Kind, Table, points};
 use super::super::view::{View, share, signed, signed_interval};
 use super::logprob::nats;
@@ -302,7 +302,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
     Some(table)
 }
 
-/// Bars of the strongest harms and helps; `None` when no score moved.
+/// The strongest harms and helps; `None` when no score moved.
 pub(in crate::report) fn chart(data: &ReportData, each: usize) -> anyhow::Result<Option<String>> {
     const LETTERS: usize = 26;
     let moved: Vec<&Effect> = ranked(data, each)
@@ -314,20 +314,20 @@ pub(in crate::report) fn chart(data: &ReportData, each: usize) -> anyhow::Result
         return Ok(None);
     }
     let in_points = |interval: Interval| Interval { low: points(interval.low), high: points(interval.high) };
-    let group = |effect: &&Effect| {
+    let name = |effect: &&Effect| {
         let task = data.task_name(effect.task);
         let task = task.split_once('/').map_or(task.as_str(), |(_, local)| local);
-        let name = format!("{}: {task}", effect.agent);
-        BarGroup {
-            name: name.chars().take(LETTERS).collect(),
-            bars: vec![effect.value.map(|value| (points(value), effect.interval.map(in_points)))],
-        }
+        format!("{}: {task}", effect.agent).chars().take(LETTERS).collect()
     };
-    let groups: Vec<BarGroup> = moved.iter().map(group).collect();
-    let ends = |effect: &&Effect| {
-        let bounds = effect.interval.map(|interval| [interval.low, interval.high]);
-        effect.value.into_iter().chain(bounds.into_iter().flatten()).map(points).collect::<Vec<f64>>()
+    let names: Vec<String> = moved.iter().map(name).collect();
+    let dot = |effect: &&Effect| {
+        vec![Dot {
+            series: 0,
+            value: effect.value.map(points),
+            interval: effect.interval.map(in_points),
+            published: None,
+        }]
     };
-    let x = svg::range(moved.iter().flat_map(ends));
-    svg::bars(&groups, x, "probe with it minus probe without it (points)").map(Some)
+    let panel = DotPanel { title: String::new(), rows: moved.iter().map(dot).collect() };
+    Ok(Some(dots(&names, &[panel], 1, "probe with it minus probe without it (points)")))
 }
