@@ -1,10 +1,9 @@
-//! Line charts with bands and bar charts with whiskers as SVG text.
+//! Line charts with bands as SVG text.
 //!
 //! Only this file and `panels` know plotters. Ink and grid are drawn in two fixed colours that the page's style sheet replaces to
 //! fit a light or a dark screen; the series colours are legible on both.
 
 use anyhow::anyhow;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::metric::Interval;
@@ -135,88 +134,6 @@ fn bands(points: &[Point]) -> Vec<Vec<(f64, f64)>> {
         .collect()
 }
 
-/// One group of bars beside a name.
-pub(super) struct BarGroup {
-    pub name: String,
-    /// In series order; `None` where there is no value.
-    pub bars: Vec<Option<(f64, Option<Interval>)>>,
-}
-
-/// Horizontal bars from zero with whiskers, groups from top to bottom.
-pub(super) fn bars(groups: &[BarGroup], x: (f64, f64), x_name: &str) -> anyhow::Result<String> {
-    let per_group = groups.iter().map(|group| group.bars.len()).max().unwrap_or(1).max(1);
-    let height = 64 + groups.len() as u32 * (14 + 20 * per_group as u32);
-    let count = groups.len() as f64;
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, (760, height)).into_drawing_area();
-        let mut chart = ChartBuilder::on(&root)
-            .margin(8)
-            .margin_right(20)
-            .x_label_area_size(42)
-            .y_label_area_size(190)
-            .build_cartesian_2d(x.0..x.1, 0.0..count)
-            .map_err(failed)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .axis_style(GRID)
-            .label_style(("sans-serif", LABEL, &INK))
-            .axis_desc_style(("sans-serif", TITLE, &INK))
-            .x_desc(x_name)
-            .x_label_formatter(&|x| format!("{x:+.0}").replace("+0", "0").replace('-', "−"))
-            .y_labels(0)
-            .draw()
-            .map_err(failed)?;
-        for (index, group) in groups.iter().enumerate() {
-            let top = count - index as f64;
-            let slot = 0.8 / per_group as f64;
-            for (series, bar) in group.bars.iter().enumerate() {
-                let Some((value, interval)) = bar else { continue };
-                let upper = top - 0.1 - slot * series as f64;
-                draw_bar(&mut chart, series, (*value, *interval), (upper - slot * 0.9, upper))?;
-            }
-        }
-        chart.draw_series(LineSeries::new([(0.0, 0.0), (0.0, count)], INK.stroke_width(1))).map_err(failed)?;
-        let plot = chart.plotting_area();
-        for (index, group) in groups.iter().enumerate() {
-            let (left, middle) = plot.map_coordinate(&(x.0, count - index as f64 - 0.5));
-            let style =
-                ("sans-serif", TITLE).into_text_style(&root).color(&INK).pos(plotters::style::text_anchor::Pos::new(
-                    plotters::style::text_anchor::HPos::Right,
-                    plotters::style::text_anchor::VPos::Center,
-                ));
-            root.draw(&Text::new(group.name.clone(), (left - 8, middle), style)).map_err(failed)?;
-        }
-        root.present().map_err(failed)?;
-    }
-    Ok(text)
-}
-
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-
-fn draw_bar(
-    chart: &mut Chart<'_, '_>,
-    series: usize,
-    (value, interval): (f64, Option<Interval>),
-    (low, high): (f64, f64),
-) -> anyhow::Result<()> {
-    let bar = Rectangle::new([(0.0, low), (value, high)], colour(series).filled());
-    chart.draw_series(std::iter::once(bar)).map_err(failed)?;
-    let Some(interval) = interval else { return Ok(()) };
-    let middle = (low + high) / 2.0;
-    let cap = (high - low) * 0.25;
-    let whiskers = [
-        vec![(interval.low, middle), (interval.high, middle)],
-        vec![(interval.low, middle - cap), (interval.low, middle + cap)],
-        vec![(interval.high, middle - cap), (interval.high, middle + cap)],
-    ];
-    chart.draw_series(whiskers.into_iter().map(|path| PathElement::new(path, INK.stroke_width(2)))).map_err(failed)?;
-    Ok(())
-}
-
 pub(super) fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
     anyhow!("a chart could not be drawn: {error}")
 }
@@ -259,9 +176,6 @@ mod tests {
         let bracket = Bracket { series: 2, low: -3.0, high: 4.0 };
         let beside = lines_beside(&[], &[bracket], (0.0, 3.0), (-5.0, 10.0), ("demonstrations", "points")).unwrap();
         assert!(beside.contains("#2E9E6B") && !beside.contains("NaN"), "{beside}");
-        let groups = [BarGroup { name: "rag <1>".into(), bars: vec![Some((3.0, None)), None] }];
-        let text = bars(&groups, (-1.0, 4.0), "points").unwrap();
-        assert!(text.contains("rag &lt;1&gt;") && !text.contains("NaN"), "{text}");
     }
 
     #[test]

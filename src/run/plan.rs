@@ -68,8 +68,7 @@ pub fn plan(resolved: &Resolved, rates: Vec<Rates>) -> anyhow::Result<Plan> {
         let may_stop = matrix.stopping.is_some();
         for (index, model) in resolved.backbones.iter().enumerate() {
             let prompter = prompter(index)?;
-            let may_stop = is_sampled || matrix.stopping.is_some();
-            for (what, units, depends) in [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, may_stop)] {
+            for (what, units, depends) in [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, is_sampled)] {
                 let estimate = prefill(resolved, units, &prompter)?;
                 stages.push(StagePlan {
                     stage: format!("matrix {} {what}", model.name),
