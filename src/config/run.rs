@@ -13,7 +13,7 @@ use crate::engine::template::ChatSettings;
 use crate::record::plan::Stopping;
 
 /// A whole run. The stages that are present are executed in this order: matrix, logprob, vote, multi_task, sequence,
-/// transitions, orders, attribution.
+/// attribution, transitions, orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
@@ -149,12 +149,12 @@ pub struct MatrixConfig {
     pub seeds: u32,
     /// Keeps the tasks whose zero-shot score lies in this range; all tasks when absent.
     pub headroom: Option<Headroom>,
-    /// Ends the seeds of a pair once the sign of its gain is settled; every pair gets all seeds when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopping: Option<Stopping>,
     /// At most this many of them, drawn with the run's seed so that families keep their shares; the paper takes 120.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
+    /// Ends the seeds of a pair once the sign of its gain is settled; every pair gets all seeds when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
 }
 
 impl Default for MatrixConfig {
@@ -372,6 +372,11 @@ impl RunConfig {
                     bail!("`matrix.headroom.models` names `{stranger}`, which `models.backbones` does not");
                 }
             }
+            ensure!(
+                matrix.tasks.is_none_or(|tasks| tasks >= 2),
+                "`matrix.tasks` must be at least 2, found {}",
+                matrix.tasks.unwrap_or_default()
+            );
             if let Some(Stopping { error_rate, least_seeds }) = matrix.stopping {
                 ensure!(
                     (0.0..0.5).contains(&error_rate),
@@ -382,11 +387,6 @@ impl RunConfig {
                     "`matrix.stopping.least_seeds` must be at least 1 and at most `matrix.seeds`, found {least_seeds}"
                 );
             }
-            ensure!(
-                matrix.tasks.is_none_or(|tasks| tasks >= 2),
-                "`matrix.tasks` must be at least 2, found {}",
-                matrix.tasks.unwrap_or_default()
-            );
         }
         ensure!(
             self.logprob.is_none() || self.matrix.is_some(),
@@ -413,11 +413,11 @@ impl RunConfig {
             ensure!(!self.agents.is_empty(), "`[sequence]` needs at least one `[[agents]]` table");
             sequence.check()?;
         }
+        self.check_experiments()?;
         if let Some(attribution) = &self.attribution {
             ensure!(self.sequence.is_some(), "`[attribution]` traces probes of sequences: add a `[sequence]` table");
             attribution.check()?;
         }
-        self.check_experiments()?;
         ensure_distinct("agents.name", self.agents.iter().map(|agent| &agent.name))?;
         for agent in &self.agents {
             ensure!(

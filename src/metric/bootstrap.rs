@@ -57,28 +57,6 @@ pub fn difference_interval(left: &[f64], right: &[f64], seed: Seed) -> Option<In
     Some(Distribution::of(points, RESAMPLES as u128).interval())
 }
 
-/// The interval of a statistic of sums over clusters (all pairs of one target, all draws of one probe), which are resampled
-/// whole; `None` below three clusters, or when more than half of the resamples have no value.
-pub fn cluster_interval<T: Copy>(
-    clusters: &[T],
-    add: impl Fn(T, T) -> T,
-    statistic: impl Fn(T) -> Option<f64>,
-    seed: Seed,
-) -> Option<Interval> {
-    if clusters.len() < MINIMUM_UNITS {
-        return None;
-    }
-    let mut stream = seed.stream();
-    let mut draw = || clusters[stream.below(clusters.len() as u64) as usize];
-    let resample = |_| {
-        let first = draw();
-        statistic((1..clusters.len()).fold(first, |sum, _| add(sum, draw())))
-    };
-    let points: Vec<(f64, u128)> = (0..RESAMPLES).filter_map(resample).map(|value| (value, 1)).collect();
-    let total = points.len() as u128;
-    (points.len() * 2 > RESAMPLES).then(|| Distribution::of(points, total).interval())
-}
-
 /// The interval of a share that is pooled over units, `sum of parts / sum of wholes` with one (part, whole) a unit: units
 /// are resampled with all they hold. `None` below three units that hold anything.
 pub fn ratio_interval(units: &[(f64, f64)], seed: Seed) -> Option<Interval> {
@@ -99,6 +77,28 @@ pub fn ratio_interval(units: &[(f64, f64)], seed: Seed) -> Option<Interval> {
         })
         .collect();
     Some(Distribution::of(points, RESAMPLES as u128).interval())
+}
+
+/// The interval of a statistic of sums over clusters (all pairs of one target, all draws of one probe), which are resampled
+/// whole; `None` below three clusters, or when more than half of the resamples have no value.
+pub fn cluster_interval<T: Copy>(
+    clusters: &[T],
+    add: impl Fn(T, T) -> T,
+    statistic: impl Fn(T) -> Option<f64>,
+    seed: Seed,
+) -> Option<Interval> {
+    if clusters.len() < MINIMUM_UNITS {
+        return None;
+    }
+    let mut stream = seed.stream();
+    let mut draw = || clusters[stream.below(clusters.len() as u64) as usize];
+    let resample = |_| {
+        let first = draw();
+        statistic((1..clusters.len()).fold(first, |sum, _| add(sum, draw())))
+    };
+    let points: Vec<(f64, u128)> = (0..RESAMPLES).filter_map(resample).map(|value| (value, 1)).collect();
+    let total = points.len() as u128;
+    (points.len() * 2 > RESAMPLES).then(|| Distribution::of(points, total).interval())
 }
 
 /// A distribution of means: distinct or repeated points with integer weights, ascending.

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 /// | `logprob/MODEL` | as the matrix | target task j of the pool | 0 |
 /// | `multi_task/KIND/N` | target index × prefixes of a target + prefix index | target task of the pool | seed index |
 /// | `sequence/HISTORY/AGENT` | sequence index | position in the sequence | run index |
-/// | `transition/CONDITION/AGENT` | sequence index | position in the sequence | run index |
-/// | `orders/PATH/AGENT` | tasks learned before | attempted task of the pool | run index |
 /// | `attribution/HISTORY/AGENT` | case of the plan | left out: 0 = nothing, i + 1 = its i-th experience | draw |
 /// | `attribution-logprob/HISTORY/AGENT` | as above | as above | 0 |
+/// | `transition/CONDITION/AGENT` | sequence index | position in the sequence | run index |
+/// | `orders/PATH/AGENT` | tasks learned before | attempted task of the pool | run index |
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coord {

@@ -13,9 +13,8 @@ use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
 use super::{pass_at_k, tool_turns};
 
-const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, \
-                      transition/CONDITION/AGENT, orders/PATH/AGENT, attribution/HISTORY/AGENT or \
-                      attribution-logprob/HISTORY/AGENT";
+const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, attribution/…, \
+                      attribution-logprob/…, transition/CONDITION/AGENT or orders/PATH/AGENT";
 
 /// Every table that depends on records alone.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
@@ -30,8 +29,8 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
         memory_calls(data),
         attempts(data),
     ];
-    tables.extend(beside::tables(data));
     tables.extend(super::path_bench::tables(data));
+    tables.extend(beside::tables(data));
     // Those of some benchmarks alone.
     tables.extend([pass_at_k::table(data), tool_turns::table(data)].into_iter().flatten());
     tables
@@ -373,7 +372,7 @@ fn attempts(data: &ReportData) -> Table {
         text("stage", STAGES),
         whole(
             "sequence",
-            "matrix and logprob: 0 = no demonstration, i + 1 = task i; orders: tasks learned before; attribution: case; else \
+            "matrix and logprob: 0 = no demonstration, i + 1 = task i; attribution: case; orders: tasks learned before; else \
              an index",
         ),
         whole(

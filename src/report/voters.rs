@@ -53,7 +53,7 @@ pub(super) fn decided(pool: &PoolPlan, vote: &VotePlan, seed: Seed) -> Decided {
 
 /// One row a voter, in the vote's order.
 pub(super) fn agreements(pool: &PoolPlan, vote: &VotePlan, stages: &Stages<'_>, seed: Seed) -> Vec<VoterAgreement> {
-    if pool.models.is_empty() || vote.voters.len() % pool.models.len() != 0 {
+    if pool.models.is_empty() || !vote.voters.len().is_multiple_of(pool.models.len()) {
         return Vec::new();
     }
     let groups = seed_groups(pool.seeds as usize, (vote.voters.len() / pool.models.len()).max(1));

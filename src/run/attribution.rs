@@ -52,7 +52,7 @@ pub fn plan(
     for history in &sequences.histories {
         for agent in sequences.agents.iter().filter(|agent| sequences.baseline.as_ref() != Some(*agent)) {
             let mut cases = Vec::new();
-            for (sequence, planned) in (0u32..).zip(&history.sequences) {
+            for (sequence, planned) in (0u32..).zip(sequences.lived(history, agent)) {
                 for run in 0..sequences.runs {
                     let stage = Family::Sequence.stage(&history.name, agent);
                     let at = |step: usize| Coord { stage: stage.clone(), sequence, step: step as u32, attempt: run };

@@ -65,14 +65,14 @@ pub fn execute(resolved: &Resolved, folder: &Path, earlier: Option<&Path>) -> an
     if let Some(config) = &config.sequence {
         run_sequences(resolved, &store, config, &mut models)?;
     }
+    if let Some(config) = &config.attribution {
+        run_attribution(&store, config, &mut models)?;
+    }
     if let Some(config) = &config.transitions {
         run_transitions(resolved, &store, config, &mut models)?;
     }
     if let Some(config) = &config.orders {
         run_orders(resolved, &store, config, &mut models)?;
-    }
-    if let Some(config) = &config.attribution {
-        run_attribution(&store, config, &mut models)?;
     }
     Ok(())
 }
@@ -210,8 +210,28 @@ fn run_matrix(
     for index in (0..pool.models.len()).rev() {
         match config.stopping {
             None => run_units(resolved, store, models, (index, "one-shot"), &one_shot, earlier)?,
-            Some(rule) => run_until_settled(resolved, store, models, index, &pool, rule)?,
+            Some(rule) => {
+                if let Some(earlier) = earlier {
+                    take_over(earlier, resolved, store, (index, "one-shot"), &one_shot)?;
+                }
+                run_until_settled(resolved, store, models, index, &pool, rule)?;
+            }
         }
+    }
+    Ok(())
+}
+
+fn take_over(
+    earlier: &TakeOver,
+    resolved: &Resolved,
+    store: &RunStore,
+    (model, what): (usize, &str),
+    units: &[Unit],
+) -> anyhow::Result<()> {
+    let name = &resolved.backbones[model].name;
+    let taken = earlier.take(store, name, units.iter().map(|unit| unit.coord(name)))?;
+    if taken > 0 {
+        eprintln!("matrix {name} {what}: {taken} attempts taken over from {}", earlier.folder().display());
     }
     Ok(())
 }
@@ -268,14 +288,11 @@ fn run_units(
     earlier: Option<&TakeOver>,
 ) -> anyhow::Result<()> {
     let name = &resolved.backbones[model].name;
-    let coords = || units.iter().map(|unit| unit.coord(name));
     if let Some(earlier) = earlier {
-        let taken = earlier.take(store, name, coords())?;
-        if taken > 0 {
-            eprintln!("matrix {name} {what}: {taken} attempts taken over from {}", earlier.folder().display());
-        }
+        take_over(earlier, resolved, store, (model, what), units)?;
     }
-    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords(), store) else {
+    let coords = units.iter().map(|unit| unit.coord(name));
+    let Some(progress) = start_progress(&format!("matrix {name} {what}"), coords, store) else {
         return Ok(());
     };
     let session = models.session(model)?;
@@ -384,6 +401,20 @@ fn run_lives(
     Ok(())
 }
 
+fn run_attribution(store: &RunStore, config: &AttributionConfig, models: &mut Models<'_>) -> anyhow::Result<()> {
+    let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
+    let plan = attribution::plan(store, &sequences, config)?;
+    put(store, ATTRIBUTION_FILE, &plan).context(
+        "this folder was traced with another `[attribution]`: take those settings again, or a new folder with --out",
+    )?;
+    let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
+        return Ok(());
+    };
+    models.live(store, &progress, |world, threads| attribution::run(world, &plan, &sequences, threads))?;
+    progress.finish();
+    Ok(())
+}
+
 fn run_orders(
     resolved: &Resolved,
     store: &RunStore,
@@ -399,20 +430,6 @@ fn run_orders(
         return Ok(());
     };
     models.live(store, &progress, |world, threads| orders::run(world, &plan, threads))?;
-    progress.finish();
-    Ok(())
-}
-
-fn run_attribution(store: &RunStore, config: &AttributionConfig, models: &mut Models<'_>) -> anyhow::Result<()> {
-    let sequences: SequencesPlan = get(store, SEQUENCES_FILE)?;
-    let plan = attribution::plan(store, &sequences, config)?;
-    put(store, ATTRIBUTION_FILE, &plan).context(
-        "this folder was traced with another `[attribution]`: take those settings again, or a new folder with --out",
-    )?;
-    let Some(progress) = start_progress("attribution", attribution::coords(&plan), store) else {
-        return Ok(());
-    };
-    models.live(store, &progress, |world, threads| attribution::run(world, &plan, &sequences, threads))?;
     progress.finish();
     Ok(())
 }

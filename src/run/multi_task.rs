@@ -217,7 +217,7 @@ mod tests {
             let target = plan.targets[prefix.target as usize];
             assert!(!prefix.shown.contains(&target));
             let is_from = |task: &u32| match prefix.kind {
-                PrefixKind::Positive => task % 2 == 0,
+                PrefixKind::Positive => task.is_multiple_of(2),
                 PrefixKind::Negative => task % 2 == 1,
                 PrefixKind::Random => true,
             };
@@ -226,7 +226,7 @@ mod tests {
             let set = if prefix.kind == PrefixKind::Random {
                 11
             } else {
-                6 - usize::from((target % 2 == 0) == (prefix.kind == PrefixKind::Positive))
+                6 - usize::from(target.is_multiple_of(2) == (prefix.kind == PrefixKind::Positive))
             };
             assert_eq!(distinct.len(), prefix.shown.len().min(set), "{prefix:?}");
         }

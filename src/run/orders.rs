@@ -89,12 +89,14 @@ pub fn run(world: &World<'_>, plan: &OrdersPlan, threads: usize) -> anyhow::Resu
 fn walk_path(world: &World<'_>, walk: &Walk<'_>, threads: usize, is_stopped: &dyn Fn() -> bool) -> anyhow::Result<()> {
     let options = &walk.agent.config.options;
     let mut memory = walk.agent.method.create(options)?;
-    let no_plan = SequencePlan { probe: 0, steps: Vec::new() };
+    // A task's step is its place in the pool: what is drawn at it depends on the task alone.
+    let steps = (0..world.resolved.tasks.len() as u32).map(planned).collect();
+    let by_task = SequencePlan { probe: 0, steps };
     let chain = Chain {
         stage: OrdersPlan::stage(&walk.path.name, &walk.agent.config.name),
         sequence: NO_SEQUENCE,
         run: walk.run,
-        plan: &no_plan,
+        plan: &by_task,
         agent: walk.agent,
     };
     let mut learned: Vec<MemoryCall> = Vec::new();

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::logprob;
 use super::matrix::{self, Unit};
 use super::rates::Rates;
 use super::resolve::{Resolved, ResolvedAgent};
-use super::{multi_task, pool};
+use super::{logprob, multi_task, pool};
 use crate::config::{AttributionConfig, MultiTaskConfig, SequenceConfig};
 use crate::engine::generate::Prompter;
 use crate::engine::model::load_text;
@@ -66,16 +65,16 @@ pub fn plan(resolved: &Resolved, rates: Vec<Rates>) -> anyhow::Result<Plan> {
         let zero_shot = matrix::zero_shot(tasks, matrix.seeds);
         let one_shot = matrix::one_shot(&most_kept, matrix.seeds);
         let is_sampled = matrix.headroom.is_some() || most_kept.len() < tasks as usize;
+        let may_stop = matrix.stopping.is_some();
         for (index, model) in resolved.backbones.iter().enumerate() {
             let prompter = prompter(index)?;
-            let may_stop = is_sampled || matrix.stopping.is_some();
-            for (what, units, depends) in [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, may_stop)] {
+            for (what, units, depends) in [("zero-shot", &zero_shot, false), ("one-shot", &one_shot, is_sampled)] {
                 let estimate = prefill(resolved, units, &prompter)?;
                 stages.push(StagePlan {
                     stage: format!("matrix {} {what}", model.name),
                     model: model.name.clone(),
                     attempts: units.len() as u64,
-                    is_upper_bound: depends,
+                    is_upper_bound: depends || (may_stop && what == "one-shot"),
                     prompts: if depends { Prompts::About(estimate) } else { Prompts::Known(estimate) },
                     most_generated: (units.len() * config.sampling.max_tokens) as u64,
                 });
@@ -115,28 +114,9 @@ pub fn plan(resolved: &Resolved, rates: Vec<Rates>) -> anyhow::Result<Plan> {
             stage: stage.into(),
             model: resolved.backbones[0].name.clone(),
             attempts,
-            is_upper_bound: stage == "sequences",
+            is_upper_bound: stage == "sequences" || stage == "attribution",
             prompts: Prompts::Between { least, most: least + memory },
             most_generated: attempts * config.sampling.max_tokens as u64,
-        });
-    }
-    let most_shown =
-        resolved.agents.iter().filter_map(|agent| agent.config.max_memory_tokens).max().unwrap_or(0) as u64;
-    let prompts_of = |attempts: u64| {
-        let least = (alone * attempts as f64).round() as u64;
-        Prompts::Between { least, most: least + attempts * most_shown }
-    };
-    if let (Some(attribution), Some(sequence)) = (&config.attribution, &config.sequence) {
-        let agents = resolved.agents.iter().filter(|agent| agent.config.memory != "none").count();
-        let groups = (agents * sequence.histories.len()) as u64;
-        let draws = groups * most_traced(attribution, sequence) * u64::from(attribution.draws);
-        stages.push(StagePlan {
-            stage: "attribution".into(),
-            model: resolved.backbones[0].name.clone(),
-            attempts: draws,
-            is_upper_bound: true,
-            prompts: prompts_of(draws),
-            most_generated: draws * config.sampling.max_tokens as u64,
         });
     }
     Ok(Plan { name: config.name.clone(), tasks: u64::from(tasks), stages, rates })
@@ -148,14 +128,6 @@ fn most_kept(resolved: &Resolved) -> Vec<u32> {
     let limit = resolved.config.matrix.as_ref().and_then(|matrix| matrix.tasks);
     let family = |task: u32| resolved.task(task).view.family.clone();
     pool::stratified(&all, limit, family, Seed(resolved.config.seed).derive("headroom sample", &[]))
-}
-
-/// Memories probed for one agent under one history: the whole one of each case, and one without each experience.
-fn most_traced(config: &AttributionConfig, sequence: &SequenceConfig) -> u64 {
-    let lives = u64::from(sequence.sequences) * u64::from(sequence.runs);
-    let probes = u64::from(1 + sequence.intervening / sequence.probe_interval[0]) * lives;
-    let experiences = u64::from(sequence.warm_up + sequence.intervening).min(config.max_experiences as u64);
-    probes.min(config.max_probes as u64) * (1 + experiences)
 }
 
 fn prefill(resolved: &Resolved, units: &[Unit], prompter: &dyn Prompter) -> anyhow::Result<PrefillEstimate> {
@@ -222,6 +194,11 @@ fn lives(resolved: &Resolved, kept: usize) -> Vec<(&'static str, Vec<(&ResolvedA
         });
         stages.push(("sequences", by_agent.collect()));
     }
+    if let (Some(attribution), Some(sequence)) = (&config.attribution, &config.sequence) {
+        let each = most_traced(attribution, sequence) * u64::from(attribution.draws) * sequence.histories.len() as u64;
+        let remembers = resolved.agents.iter().filter(|agent| agent.config.memory != "none");
+        stages.push(("attribution", remembers.map(|agent| (agent, each)).collect()));
+    }
     if let Some(transitions) = &config.transitions {
         let steps = u64::from(3 + 2 * transitions.interval);
         let each = 4 * steps * u64::from(transitions.sequences * transitions.runs);
@@ -233,6 +210,14 @@ fn lives(resolved: &Resolved, kept: usize) -> Vec<(&'static str, Vec<(&ResolvedA
         stages.push(("orders", named(orders.agents.as_ref(), each)));
     }
     stages
+}
+
+/// Memories probed for one agent under one history: the whole one of each case, and one without each experience.
+fn most_traced(config: &AttributionConfig, sequence: &SequenceConfig) -> u64 {
+    let lives = u64::from(sequence.sequences) * u64::from(sequence.runs);
+    let probes = u64::from(1 + sequence.intervening / sequence.probe_interval[0]) * lives;
+    let experiences = u64::from(sequence.warm_up + sequence.intervening).min(config.max_experiences as u64);
+    probes.min(config.max_probes as u64) * (1 + experiences)
 }
 
 /// Steps with as many probes as the smallest gap allows.
