@@ -4,18 +4,11 @@
 mod checks;
 mod reference;
 
-use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use checks::workshop::{Workshop, overlay};
 use checks::{Check, Checked, ORDERS, attention, delta, products};
 use lifelong_kernels::Device;
-
-// `kernels/cuda/emulator/emulator.cpp` says what it does.
-unsafe extern "C" {
-    fn emulate_overlay(path: *const c_char, message: *mut c_char, message_bytes: usize) -> c_int;
-}
 
 /// A change of one file, and the check that must see it.
 struct Fault {
@@ -155,81 +148,14 @@ const FAULTS: [Fault; 18] = [
     },
 ];
 
-/// Compiles the emulator and changed kernels.
-struct Workshop {
-    folder: PathBuf,
-    sources: PathBuf,
-    emulator: PathBuf,
-}
-
-impl Workshop {
-    fn open() -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("faults");
-        std::fs::create_dir_all(&folder).unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
-        let workshop = Self { emulator: folder.join("emulator.o"), folder, sources };
-        let source = workshop.sources.join("emulator/emulator.cpp");
-        workshop.compile(&["-c".as_ref(), source.as_ref(), "-o".as_ref(), workshop.emulator.as_ref()]);
-        workshop
+/// A file of kernels with changes.
+fn changed(workshop: &Workshop, file: &str, edits: &[(&str, &str)]) -> String {
+    let mut text = workshop.source(file);
+    for (from, to) in edits {
+        assert!(text.contains(from), "{file} has no `{from}` any more: the fault must be written anew");
+        text = text.replacen(from, to, 1);
     }
-
-    fn compile(&self, arguments: &[&std::ffi::OsStr]) {
-        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-        let done = Command::new(compiler)
-            .args([
-                "-std=c++20",
-                "-O1",
-                "-fPIC",
-                "-w",
-                "-ffp-contract=off",
-                "-fvisibility=hidden",
-                "-DLIFELONG_EMULATED",
-            ])
-            .arg(concat!("-isystem", env!("LIFELONG_EMULATOR_HEADERS")))
-            .arg("-I")
-            .arg(&self.sources)
-            .args(arguments)
-            .output()
-            .expect("the compiler that built the emulator");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    /// A library with one file changed.
-    fn library(&self, index: usize, file: &str, edits: &[(&str, &str)]) -> PathBuf {
-        let mut text = std::fs::read_to_string(self.sources.join(file)).unwrap();
-        for (from, to) in edits {
-            assert!(text.contains(from), "{file} has no `{from}` any more: the fault must be written anew");
-            text = text.replacen(from, to, 1);
-        }
-        let source = self.folder.join(format!("{index}_{file}"));
-        std::fs::write(&source, text).unwrap();
-        let library = self.folder.join(format!("{index}_{file}.so"));
-        let (shared, language, none) = ("-shared".as_ref(), "-xc++".as_ref(), "-xnone".as_ref());
-        let symbolic = "-Wl,-Bsymbolic".as_ref();
-        let arguments = [
-            shared,
-            symbolic,
-            language,
-            source.as_ref(),
-            none,
-            self.emulator.as_ref(),
-            "-o".as_ref(),
-            library.as_ref(),
-        ];
-        self.compile(&arguments);
-        library
-    }
-}
-
-/// Puts a library before the kernels, or none.
-fn overlay(library: Option<&Path>) {
-    let path = library.map(|path| CString::new(path.to_str().unwrap()).unwrap());
-    let mut message = [0 as c_char; 512];
-    let pointer = path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
-    // SAFETY: a terminated path or null; the message is terminated within its length. No kernel runs: there is one test.
-    let failed = unsafe { emulate_overlay(pointer, message.as_mut_ptr(), message.len()) };
-    // SAFETY: as above.
-    assert_eq!(failed, 0, "{}", unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy());
+    text
 }
 
 /// What the check finds in the first order of threads that shows something.
@@ -244,7 +170,7 @@ fn found_by(check: Check) -> Checked {
 
 #[test]
 fn every_fault_is_caught() {
-    let workshop = Workshop::open();
+    let workshop = Workshop::open("faults");
     // Without a fault nothing is found, so that what is found below is the fault.
     for (index, (file, check)) in [
         ("attention.cu", attention::paged_attention_has_the_processors_bits as Check),
@@ -255,12 +181,13 @@ fn every_fault_is_caught() {
     .into_iter()
     .enumerate()
     {
-        overlay(Some(&workshop.library(100 + index, file, &[])));
+        overlay(Some(&workshop.library(&format!("right_{index}.cu"), &workshop.source(file))));
         found_by(check).unwrap_or_else(|problem| panic!("{file} without a fault: {problem}"));
     }
     let mut missed = Vec::new();
     for (index, fault) in FAULTS.iter().enumerate() {
-        overlay(Some(&workshop.library(index, fault.file, fault.edits)));
+        let text = changed(&workshop, fault.file, fault.edits);
+        overlay(Some(&workshop.library(&format!("fault_{index}.cu"), &text)));
         match found_by(fault.check) {
             Err(problem) => println!("caught: {} ({}): {}", fault.name, fault.file, shortened(&problem)),
             Ok(()) => missed.push(fault.name),

@@ -6,6 +6,7 @@ pub mod attention;
 pub mod delta;
 pub mod products;
 pub mod sample;
+pub mod workshop;
 
 use lifelong_kernels::Device;
 
