@@ -34,6 +34,10 @@ impl Cuda {
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
     }
 
+    pub(crate) fn watched(ordinal: usize) -> Result<Self> {
+        Self::new(ordinal)
+    }
+
     pub(crate) fn emulated(_order: u64) -> Result<Self> {
         Err(Error::Cuda("a build without the feature `emulate`, which is for tests, emulates no GPU".into()))
     }

@@ -48,6 +48,15 @@ impl Device {
         Ok(Self::of(Backend::Cuda(Cuda::new(ordinal)?)))
     }
 
+    /// As [`Device::cuda`], with every allocation between guards and full of what is no number: a kernel that writes beside its
+    /// operands fails by name. For checks at small shapes; every launch is waited for.
+    ///
+    /// # Errors
+    /// As [`Device::cuda`].
+    pub fn cuda_watched(ordinal: usize) -> Result<Self> {
+        Ok(Self::of(Backend::Cuda(Cuda::watched(ordinal)?)))
+    }
+
     /// The kernels of a GPU run on the processor, thread by thread: for tests. The threads of a block take turns in an order
     /// drawn from `order`, 0 for one after another; no result depends on it.
     ///

@@ -19,6 +19,7 @@
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
 pub const ARITHMETIC: u32 = 2;
 
+pub mod checks;
 mod cpu;
 mod device;
 mod error;
@@ -44,6 +45,6 @@ pub use device::{Device, InstructionSet};
 pub use error::{Error, Result};
 pub use gpu::{CudaSurvey, Gpu};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
-pub use matrix::{Format, Matrix, QUANTIZABLE, quantize};
+pub use matrix::{Draw, Format, Matrix, QUANTIZABLE, quantize};
 pub use tally::{Tally, Work};
 pub use values::Values;

@@ -9,6 +9,7 @@ pub mod bert;
 pub mod causal_encoder;
 pub mod checkpoint;
 pub mod config;
+mod drawn;
 pub mod error;
 pub mod file;
 mod fp8;

@@ -6,6 +6,7 @@ mod doctor;
 mod embed;
 mod engine_args;
 mod generate;
+mod gpu_check;
 mod growth;
 mod list;
 mod models;
@@ -13,6 +14,7 @@ mod report;
 mod run;
 
 use std::io::IsTerminal as _;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -46,13 +48,15 @@ enum Command {
     List(list::ListArgs),
     /// Say what is found on this machine (GPU, instruction set, sandbox, Python, models), what is missing and how to mend it
     Doctor(doctor::DoctorArgs),
+    /// Check that the GPU computes what the processor does, the same every time, and measure it: one table, under nine minutes
+    GpuCheck(gpu_check::GpuCheckArgs),
 }
 
-/// Runs one command.
+/// Runs one command and says how it went.
 ///
 /// # Errors
 /// Whatever stopped the command, with the chain of what was being done.
-pub fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     start_log();
     match arguments.command {
         Command::Run(args) => run::run(&args),
@@ -64,7 +68,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Models(args) => models::run(&args),
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::GpuCheck(args) => return gpu_check::run(&args),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 fn start_log() {

@@ -14,12 +14,14 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod delta;
+pub(crate) mod draw;
 #[cfg(feature = "cuda")]
 mod driver;
 pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
 pub(crate) mod experts;
+mod guarded;
 pub(crate) mod kv;
 pub(crate) mod limits;
 pub(crate) mod matmul;
@@ -70,6 +72,17 @@ impl Cuda {
     pub(crate) fn new(ordinal: usize) -> Result<Self> {
         let problem = format!("device {ordinal} asked of a program built without the feature `cuda`");
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
+    }
+
+    /// As [`Cuda::new`], with its memory watched.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn watched(ordinal: usize) -> Result<Self> {
+        Ok(Self::of(Box::new(guarded::Guarded::new(Box::new(driver::Driver::open(ordinal)?)))))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    pub(crate) fn watched(ordinal: usize) -> Result<Self> {
+        Self::new(ordinal)
     }
 
     /// The emulator, whose threads run in an order drawn from `order`; 0 is one after another.

@@ -55,7 +55,15 @@ impl Workshop {
     fn compile(&self, arguments: &[&OsStr]) {
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let done = Command::new(compiler)
-            .args(["-std=c++20", "-O1", "-fPIC", "-w", "-ffp-contract=off", "-fvisibility=hidden", "-DLIFELONG_EMULATED"])
+            .args([
+                "-std=c++20",
+                "-O1",
+                "-fPIC",
+                "-w",
+                "-ffp-contract=off",
+                "-fvisibility=hidden",
+                "-DLIFELONG_EMULATED",
+            ])
             .arg(concat!("-isystem", env!("LIFELONG_EMULATOR_HEADERS")))
             .arg("-I")
             .arg(&self.sources)
@@ -78,7 +86,14 @@ pub fn overlay(library: Option<&Path>) {
 }
 
 /// Runs a kernel that takes a pointer to these values.
-pub fn launch(kernel: &str, grid: [u32; 3], block: [u32; 3], shared_bytes: usize, order: u64, values: &mut [f32]) -> Result<(), String> {
+pub fn launch(
+    kernel: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: usize,
+    order: u64,
+    values: &mut [f32],
+) -> Result<(), String> {
     let kernel = CString::new(kernel).unwrap();
     let mut message = [0 as c_char; 512];
     let mut pointer = values.as_mut_ptr();
