@@ -41,7 +41,7 @@ mod cuda;
 
 pub use cuda::survey as survey_cuda;
 
-pub use device::{Device, InstructionSet};
+pub use device::{Device, InstructionSet, Launching};
 pub use error::{Error, Result};
 pub use gpu::{CudaSurvey, Gpu};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};

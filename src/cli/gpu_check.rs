@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use lifelong_kernels::{Device, survey_cuda};
+use lifelong_kernels::{Device, Launching, survey_cuda};
 
 use crate::gpu_check::{self, Devices, Parts, Scale};
 
@@ -62,11 +62,15 @@ pub fn run(args: &GpuCheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn open(args: &GpuCheckArgs) -> lifelong_kernels::Result<(Devices, Scale)> {
-    if args.emulated {
-        let devices = Devices { device: Device::emulated(0)?, watched: Device::emulated(1)? };
-        return Ok((devices, Scale::tiny()));
-    }
-    let device = Device::cuda(args.gpu)?;
-    let free = device.free_memory()?.unwrap_or(0);
-    Ok((Devices { device, watched: Device::cuda_watched(args.gpu)? }, Scale::full(args.gpu, free)))
+    let open = |launching| match args.emulated {
+        true => Device::emulated_with(0, launching),
+        false => Device::cuda_with(args.gpu, launching),
+    };
+    let [device, graphs, watched] = [Launching::Direct, Launching::Graphs, Launching::Watched].map(open);
+    let devices = Devices { device: device?, graphs: graphs?, watched: watched? };
+    let scale = match args.emulated {
+        true => Scale::tiny(),
+        false => Scale::full(args.gpu, devices.device.free_memory()?.unwrap_or(0)),
+    };
+    Ok((devices, scale))
 }

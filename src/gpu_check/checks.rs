@@ -114,6 +114,11 @@ pub(super) fn determinism(devices: &Devices, scale: &Scale, each: &mut dyn FnMut
             rows(&family.checkpoint(Format::BF16)?, &devices.device)
         }));
     }
+    for family in DECODERS {
+        each(Finding::of("determinism", format!("{}: kernels started in graphs, bf16", family.name), || {
+            graphs(&family.checkpoint(Format::BF16)?, devices)
+        }));
+    }
     for format in [Format::F32, Format::BF16] {
         each(Finding::of("determinism", format!("engine: batch, chunk, cache cold and warm, {format:?}"), || {
             engine(&DECODERS[0].checkpoint(format)?, &devices.device, scale)
@@ -138,6 +143,17 @@ fn rows(checkpoint: &Checkpoint, device: &Device) -> anyhow::Result<String> {
         let found = &together[index * 9 * vocab..][..9 * vocab];
         ensure!(bits(found) == bits(&alone), "request {index} of a step is not what it is alone");
     }
+    Ok(String::new())
+}
+
+/// Steps of one token, which repeat the same kernels, as single launches and as graphs.
+fn graphs(checkpoint: &Checkpoint, devices: &Devices) -> anyhow::Result<String> {
+    let text = tokens(7, PROMPT);
+    let logits = |device: &Device| {
+        let model = load_decoder(checkpoint, device)?;
+        Placed { model: model.as_ref(), device }.logits(&text, 1, 0)
+    };
+    ensure!(bits(&logits(&devices.graphs)?) == bits(&logits(&devices.device)?), "graphs change the logits");
     Ok(String::new())
 }
 

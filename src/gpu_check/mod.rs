@@ -25,9 +25,10 @@ use crate::bench::{self, EngineShape, MatrixShape, Workload};
 /// The whole command ends within this time, a peer that is slower is stopped.
 const LIMIT: Duration = Duration::from_secs(520);
 
-/// The GPU that is checked, and the same with its memory watched.
+/// The GPU that is checked, the same with kernels started in graphs, and the same with its memory watched.
 pub struct Devices {
     pub device: Device,
+    pub graphs: Device,
     pub watched: Device,
 }
 
@@ -169,7 +170,7 @@ fn measure(
     say: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     let rates = &mut report.rates;
-    let limits = throughput::measure(&devices.device, scale, &mut |rate| {
+    let limits = throughput::measure(devices, scale, &mut |rate| {
         eprintln!("{}: {:.1} {}", rate.name, rate.rate, rate.unit);
         rates.push(rate);
     })?;

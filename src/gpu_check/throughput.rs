@@ -7,7 +7,7 @@ use lifelong_kernels::{Device, Format, KvGeometry, KvType, Values};
 use lifelong_models::{Checkpoint, Encoder as _, Geometry, Scratch, load_encoder};
 use serde_json::{Value, json};
 
-use super::{Scale, drawn};
+use super::{Devices, Scale, drawn};
 use crate::bench::{Kind, Measurement, Prompts, Workload, measure_completions};
 use crate::engine::model::LoadedModel;
 
@@ -85,7 +85,8 @@ pub(super) const WORKLOADS_OF_TESTS: &[Workload] = &[
 pub(super) const SENTENCES: [usize; 2] = [128, 63];
 
 /// The rates of the largest model that fits, one after the other.
-pub(super) fn measure(device: &Device, scale: &Scale, each: &mut dyn FnMut(Rate)) -> anyhow::Result<Limits> {
+pub(super) fn measure(devices: &Devices, scale: &Scale, each: &mut dyn FnMut(Rate)) -> anyhow::Result<Limits> {
+    let device = &devices.device;
     let model = drawn::load(&scale.checkpoint()?, device)?;
     let limits = Limits::measure(device, model.decoder.geometry().weight_bytes as usize)?;
     for workload in scale.workloads {
@@ -98,8 +99,20 @@ pub(super) fn measure(device: &Device, scale: &Scale, each: &mut dyn FnMut(Rate)
         each(rate(&measured, workload.kind, model.decoder.geometry(), scale, &limits));
     }
     drop(model);
+    graphs(devices, scale, &limits, each)?;
     each(embeddings(device, scale)?);
     Ok(limits)
+}
+
+/// Decoding of few rows again, with kernels started in graphs.
+fn graphs(devices: &Devices, scale: &Scale, limits: &Limits, each: &mut dyn FnMut(Rate)) -> anyhow::Result<()> {
+    let model = drawn::load(&scale.checkpoint()?, &devices.graphs)?;
+    for (name, batch) in [("decode-1-graphs", 1), ("decode-8-graphs", 8)] {
+        let workload = Workload { name, kind: Kind::Decode { batch, prompts: Prompts::Own } };
+        let measured = measure_completions(&model, workload, &scale.bench)?;
+        each(rate(&measured, workload.kind, model.decoder.geometry(), scale, limits));
+    }
+    Ok(())
 }
 
 /// Whether the cache that a workload asks for is free.
