@@ -3,6 +3,7 @@
 //! Unknown keys are errors: a key that is ignored in silence moves numbers without a trace.
 
 mod bytes;
+mod device;
 mod env;
 mod kv_type;
 mod quantize;
@@ -14,6 +15,7 @@ use anyhow::{Context as _, anyhow};
 use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
+pub use device::DeviceChoice;
 pub use env::{VARIABLES, Variable};
 pub use kv_type::KvType;
 pub use quantize::Quantize;
