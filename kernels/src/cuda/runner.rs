@@ -107,11 +107,7 @@ impl Recorded {
     }
 
     pub(crate) fn arguments(&self) -> Vec<Argument<'_>> {
-        let give = |held: &Held| match held {
-            Held::Word(word) => Argument::Word(*word),
-            Held::Struct(words, length) => Argument::Struct(&bytemuck::cast_slice(words)[..*length]),
-        };
-        self.arguments.iter().map(give).collect()
+        self.arguments.iter().map(Held::give).collect()
     }
 
     /// # Safety
@@ -119,6 +115,15 @@ impl Recorded {
     pub(crate) unsafe fn launch_on(&self, runner: &dyn Runner) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { runner.launch(&self.launch, &self.arguments()) }
+    }
+}
+
+impl Held {
+    fn give(&self) -> Argument<'_> {
+        match self {
+            Held::Word(word) => Argument::Word(*word),
+            Held::Struct(words, length) => Argument::Struct(&bytemuck::cast_slice(words)[..*length]),
+        }
     }
 }
 
