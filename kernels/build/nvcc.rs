@@ -101,7 +101,9 @@ fn usage(file: &str, report: &str, chips: &[String]) -> String {
             usage = Usage::default();
         } else if line.contains("bytes spill stores") {
             usage.spills = before(line, " bytes spill stores") + before(line, " bytes spill loads");
-        } else if let (true, Some((kernel, chip))) = (line.contains("Used "), entry.take()) {
+        } else if line.contains("Used ")
+            && let Some((kernel, chip)) = entry.take()
+        {
             usage.registers = before(line, " registers");
             usage.shared = before(line, " bytes smem");
             let place = chips.iter().position(|known| known == chip).unwrap_or(chips.len());

@@ -5,75 +5,12 @@
 // cache, computes their scores key by thread, the softmax row by half a warp and the outputs dimension by thread. A row's
 // arithmetic is the same whichever rows stand beside it and whether one block of threads walks its splits or each has its
 // own and `merge_splits` adds them.
-#include "common.cuh"
+#include "attention.cuh"
 
 constexpr int THREADS = 128;
 // Rows at a time: one for each half of a warp.
 constexpr int ROWS = THREADS / LANES;
-constexpr int SPLIT_BLOCKS = 16;
-constexpr int SPLIT_TOKENS = SPLIT_BLOCKS * BLOCK_TOKENS;
 constexpr int MOST_COLUMNS = 2;
-
-// One token that asks, and the positions it sees.
-struct Query {
-    int row;
-    // The first block number of its request in the tables.
-    int table;
-    int visible_start, visible_end;
-    // Where its first split stands among the partial results; none when one block of threads walks all of its splits.
-    int partial;
-};
-
-// What one block of threads does for one kv head: queries that see the same blocks in these splits.
-struct Item {
-    int first_query, queries;
-    int first_split, splits;
-};
-
-struct Attention {
-    // [T][heads][dim]
-    float* out;
-    // [partial results][heads][PARTIAL]: outputs [dim up to 16], sums [16], largest, of each split.
-    float* partial;
-    const float* q;
-    // The layer's blocks: [kv head][block], keys [dim][16], values [16][dim up to 16].
-    const void* cache;
-    const Query* queries;
-    const Item* items;
-    const unsigned* tables;
-    // [heads], or null.
-    const float* sinks;
-    int heads, kv_heads, dim, cache_blocks;
-    float scale;
-};
-
-DEVICE int padded(int dim) { return (dim + LANES - 1) / LANES * LANES; }
-DEVICE int partial_values(int dim) { return padded(dim) + LANES + 1; }
-
-DEVICE int first_split(const Query& query) { return query.visible_start / SPLIT_TOKENS; }
-DEVICE int end_split(const Query& query) { return (query.visible_end + SPLIT_TOKENS - 1) / SPLIT_TOKENS; }
-
-// The sum of a half warp's lanes as the processor adds them: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
-DEVICE float tree_sum(const float* lanes) {
-    float sums[LANES / 2];
-#pragma unroll
-    for (int lane = 0; lane < LANES / 2; lane++) sums[lane] = lanes[lane] + lanes[lane + LANES / 2];
-#pragma unroll
-    for (int half = LANES / 4; half > 0; half /= 2) {
-#pragma unroll
-        for (int lane = 0; lane < half; lane++) sums[lane] = sums[lane] + sums[lane + half];
-    }
-    return sums[0];
-}
-
-// What a row keeps of what came before a split, and takes of the split.
-struct Weights {
-    float kept, added, largest;
-};
-DEVICE Weights weigh(float before, float now) {
-    const float largest = now > before ? now : before;
-    return {exponential(before - largest), exponential(now - largest), largest};
-}
 
 // The shared memory of a block of threads.
 struct Work {
@@ -271,7 +208,7 @@ DEVICE void attend(const Attention& a) {
                 const Query& query = queries[thread];
                 const bool is_own = split >= first_split(query) && split < end_split(query);
                 float kept = 1.0f, added = 0.0f;
-                if (is_own && split == first_split(query)) {
+                if (is_own && is_first_split(query, split, item.first_split)) {
                     kept = 0.0f;
                     added = 1.0f;
                 } else if (is_own) {
@@ -288,7 +225,7 @@ DEVICE void attend(const Attention& a) {
                 const Query& query = queries[min(own, rows - 1)];
                 const bool is_own = own < rows && split >= first_split(query) && split < end_split(query);
                 const int place = own * LANES + thread % LANES;
-                if (is_own && split == first_split(query)) {
+                if (is_own && is_first_split(query, split, item.first_split)) {
                     work.total_sums[place] = work.sums[place];
                     if (thread % LANES == 0) work.total_largest[own] = work.largest[own];
                 } else if (is_own) {
@@ -306,7 +243,7 @@ DEVICE void attend(const Attention& a) {
                 for (int row = 0; row < ROWS; row++) {
                     if (row >= rows || split < first_split(queries[row]) || split >= end_split(queries[row])) continue;
                     const float part = outputs[row] * factors[row * 2 + 1];
-                    const bool is_first = split == first_split(queries[row]);
+                    const bool is_first = is_first_split(queries[row], split, item.first_split);
                     totals[i][row] = is_first ? outputs[row] : fmaf(totals[i][row], factors[row * 2], part);
                 }
             }

@@ -16,6 +16,16 @@ fn long_contexts_have_the_processors_bits() {
 }
 
 #[test]
+fn tensor_cores_are_near_the_processor() {
+    holds_in_every_order(attention::tensor_cores_are_near_the_processor);
+}
+
+#[test]
+fn tensor_cores_change_no_row() {
+    holds_in_every_order(attention::tensor_cores_change_no_row);
+}
+
+#[test]
 fn windows_and_sinks_have_the_processors_bits() {
     holds_in_every_order(attention::windows_and_sinks_have_the_processors_bits);
 }

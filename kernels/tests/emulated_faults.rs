@@ -18,7 +18,7 @@ struct Fault {
     check: fn(&Device) -> Checked,
 }
 
-const FAULTS: [Fault; 18] = [
+const FAULTS: [Fault; 19] = [
     Fault {
         name: "a barrier is dropped between scores and softmax",
         file: "attention.cu",
@@ -120,9 +120,15 @@ const FAULTS: [Fault; 18] = [
         file: "attention.cu",
         edits: &[(
             "a.tables[queries[0].table + first / BLOCK_TOKENS]",
-            "a.tables[queries[0].table + (first / BLOCK_TOKENS ^ 1)]",
+            "a.tables[queries[0].table + max(first / BLOCK_TOKENS, 1) - 1]",
         )],
         check: attention::paged_attention_has_the_processors_bits,
+    },
+    Fault {
+        name: "a row on tensor cores sees what comes after it",
+        file: "attention_fragments.cu",
+        edits: &[("key >= own.start[r] && key < own.end[r] ? score", "key >= own.start[r] ? score")],
+        check: attention::tensor_cores_are_near_the_processor,
     },
     Fault {
         name: "one of the kernels adds the whole of k in one chain",

@@ -467,6 +467,33 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// The operation that draws where the logits are: the same token and log-probability, bit for bit.
+        #[test]
+        fn the_operation_draws_what_the_sampler_draws(row in rows(), sampling in filters(), greedy in any::<bool>(), key: u64, position: u64) {
+            use lifelong_kernels::ops::sample;
+
+            let temperature = if greedy { 0.0 } else { sampling.temperature };
+            let sampling = Sampling { temperature, logprobs: 1, ..sampling };
+            let history = History::default();
+            let uniform = Seed(key).uniform_at(position);
+            let row_sampling = RowSampling { sampling: &sampling, history: &history, constraint: None, uniform };
+            let expected = draw(&mut row.clone(), &row_sampling, &mut Scratch::default()).unwrap();
+            let asked = sample::Sampling {
+                temperature: sampling.temperature as f32,
+                top_k: sampling.top_k as u32,
+                top_p: sampling.top_p,
+                min_p: sampling.min_p,
+                key,
+                position,
+            };
+            let device = lifelong_kernels::Device::cpu(1);
+            let found = sample::draw(&device, &row, row.len(), &[asked]).unwrap()[0].unwrap();
+            prop_assert_eq!(found.token, expected.token);
+            prop_assert_eq!(found.logprob.to_bits(), expected.logprobs.unwrap().chosen.logprob.to_bits());
+        }
+    }
+
     #[test]
     fn rows_do_not_see_threads_or_each_other() {
         const VOCABULARY: usize = 1000;

@@ -317,6 +317,13 @@ void open_barrier(Machine& m) {
 }
 
 [[noreturn]] void fail_deadlocked(const Machine& m) {
+    for (const Fiber& fiber : m.fibers) {
+        for (unsigned lane = 0; fiber.state == State::Meeting && lane < 32; lane++) {
+            if (!(fiber.mask >> lane & 1) || m.fibers[fiber.warp * 32 + lane].state != State::Done) continue;
+            throw Failure(std::string(fiber.what) + " at " + name_of(fiber.place) + " names lane " + std::to_string(lane) +
+                          ", which has exited");
+        }
+    }
     std::string text = "no thread can go on:";
     int named = 0;
     for (const Fiber& fiber : m.fibers) {

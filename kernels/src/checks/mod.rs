@@ -52,6 +52,8 @@ pub static CHECKS: &[Check] = &[
     check("products: several matrices at once are each alone", products::several_matrices_at_once_are_each_alone),
     check("attention: the processor's bits", attention::paged_attention_has_the_processors_bits),
     check("attention: the processor's bits behind 4095 positions", attention::long_contexts_have_the_processors_bits),
+    check("attention: near the processor on tensor cores", attention::tensor_cores_are_near_the_processor),
+    check("attention: tensor cores change no row", attention::tensor_cores_change_no_row),
     check("attention: windows and sinks", attention::windows_and_sinks_have_the_processors_bits),
     check("attention: shared prefixes change no row", attention::shared_prefixes_change_no_row),
     check("attention: rows of no segment stay", attention::rows_of_no_segment_stay),

@@ -14,9 +14,11 @@ use super::runner::{Argument, arguments};
 use crate::error::{Error, Result};
 use crate::kv::{BLOCK_TOKENS, KvCache, KvType, Segment};
 use crate::ops::attention::{AttentionShape, DistanceBias};
-use plan::{Plan, ROWS, SPLIT_TOKENS};
+use plan::{Plan, SPLIT_TOKENS};
 
 const THREADS: u32 = 128;
+/// Rows that a block of threads computes at a time.
+const ROWS: usize = 8;
 /// Columns of the outputs that a thread keeps, by threads.
 const MOST_DIM: usize = 2 * THREADS as usize;
 const LANES: usize = 16;
@@ -74,7 +76,8 @@ pub(crate) fn paged(
     let op = "paged attention";
     check_dim(op, shape)?;
     let geometry = cache.geometry();
-    let plan = Plan::of_segments(segments, tables, shape);
+    let attend = Attend::of(geometry.kv_type, shape.head_dim);
+    let plan = Plan::of_segments(segments, tables, shape, attend.rows);
     let rows = q.len() / (shape.heads * shape.head_dim);
     let mut operation = Operation::begin(cuda, op)?;
     let out = if plan.queries.len() == rows { operation.output(out)? } else { operation.in_out(out)? };
@@ -97,16 +100,11 @@ pub(crate) fn paged(
         scale: shape.scale,
         fill: 0,
     };
-    let kernel = match geometry.kv_type {
-        KvType::F32 => "attend_f32",
-        KvType::F16 => "attend_f16",
-        KvType::BF16 => "attend_bf16",
-    };
     let names = match shape.window {
         None => ["attention queries", "attention items", "attention merges"],
         Some(_) => ["windowed queries", "windowed items", "windowed merges"],
     };
-    launch(&mut operation, kernel, names, attention, &plan)?;
+    launch(&mut operation, attend, names, attention, &plan)?;
     operation.finish()
 }
 
@@ -134,7 +132,8 @@ pub(crate) fn bidirectional(
     }
     let blocks = starts.len();
     let tables: Vec<u32> = (0..blocks as u32).collect();
-    let plan = Plan::of_texts(lengths, shape);
+    let attend = Attend::plain("attend_f32", dim);
+    let plan = Plan::of_texts(lengths, shape, attend.rows);
     let mut operation = Operation::begin(cuda, op)?;
     let head_block = BLOCK_TOKENS * (dim + dim.next_multiple_of(LANES));
     let packed = operation.scratch(kv_heads * blocks * head_block * size_of::<f32>())?;
@@ -163,7 +162,7 @@ pub(crate) fn bidirectional(
         None => ["text queries", "text items", "text merges"],
         Some(_) => ["windowed text queries", "windowed text items", "windowed text merges"],
     };
-    launch(&mut operation, "attend_f32", names, attention, &plan)?;
+    launch(&mut operation, attend, names, attention, &plan)?;
     operation.finish()
 }
 
@@ -222,10 +221,49 @@ fn check_dim(op: &'static str, shape: &AttentionShape) -> Result<()> {
     Err(Error::Shape { op, problem })
 }
 
+/// A kernel that attends.
+struct Attend {
+    kernel: &'static str,
+    /// Rows that a block of threads computes at a time.
+    rows: usize,
+    threads: u32,
+    shared_bytes: usize,
+}
+
+impl Attend {
+    /// On tensor cores where there is a kernel for heads of this size: a choice that is the same for all steps of a model.
+    fn of(kv_type: KvType, dim: usize) -> Self {
+        let kernel = match (kv_type, dim) {
+            (KvType::F16, 64) => "attend_64_f16",
+            (KvType::F16, 80) => "attend_80_f16",
+            (KvType::F16, 96) => "attend_96_f16",
+            (KvType::F16, 128) => "attend_128_f16",
+            (KvType::F16, 256) => "attend_256_f16",
+            (KvType::BF16, 64) => "attend_64_bf16",
+            (KvType::BF16, 80) => "attend_80_bf16",
+            (KvType::BF16, 96) => "attend_96_bf16",
+            (KvType::BF16, 128) => "attend_128_bf16",
+            (KvType::BF16, 256) => "attend_256_bf16",
+            (KvType::F32, _) => return Self::plain("attend_f32", dim),
+            (KvType::F16, _) => return Self::plain("attend_f16", dim),
+            (KvType::BF16, _) => return Self::plain("attend_bf16", dim),
+        };
+        // Outputs in f32, queries as two numbers of two bytes.
+        Self { kernel, rows: 16, threads: 32, shared_bytes: 16 * dim * 8 }
+    }
+
+    fn plain(kernel: &'static str, dim: usize) -> Self {
+        let q_width = dim / 4 * 4 + 4;
+        let values = SPLIT_TOKENS + q_width + SPLIT_TOKENS / BLOCK_TOKENS + 2 * LANES + 4;
+        let shared_bytes = ROWS * (values * size_of::<f32>() + size_of::<plan::Query>());
+        Self { kernel, rows: ROWS, threads: THREADS, shared_bytes }
+    }
+}
+
 /// Attends, and merges where splits had blocks of threads of their own.
 fn launch(
     operation: &mut Operation<'_>,
-    kernel: &'static str,
+    attend: Attend,
     [queries, items, merges]: [&'static str; 3],
     mut attention: Attention,
     plan: &Plan,
@@ -235,11 +273,8 @@ fn launch(
     attention.queries = operation.step_input(queries, &plan.queries)?;
     attention.items = operation.step_input(items, &plan.items)?;
     attention.partial = operation.scratch(plan.partials * heads * partial_values * size_of::<f32>())?;
-    let q_width = dim / 4 * 4 + 4;
-    let values = SPLIT_TOKENS + q_width + SPLIT_TOKENS / BLOCK_TOKENS + 2 * LANES + 4;
-    let shared_bytes = ROWS * (values * size_of::<f32>() + size_of::<plan::Query>());
     let grid = [plan.items.len() as u32, attention.kv_heads as u32, 1];
-    operation.launch(kernel, grid, THREADS, shared_bytes, arguments![Argument::of(&attention)])?;
+    operation.launch(attend.kernel, grid, attend.threads, attend.shared_bytes, arguments![Argument::of(&attention)])?;
     if plan.merges.is_empty() {
         return Ok(());
     }

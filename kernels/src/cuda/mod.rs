@@ -48,7 +48,9 @@ use operation::Stage;
 use runner::Runner;
 
 use crate::device::Launching;
-use crate::error::{Error, Result};
+#[cfg(not(all(feature = "cuda", feature = "emulate")))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::gpu::CudaSurvey;
 
 /// Runs an operation by its launcher, `on_gpu!(cuda, family::launcher(operands))`.

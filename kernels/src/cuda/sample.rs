@@ -68,7 +68,7 @@ pub(crate) fn draw(cuda: &Cuda, logits: &[f32], vocabulary: usize, rows: &[Sampl
         drawn: operation.output(&mut drawn)?,
         logits: operation.input(logits)?,
         rows: operation.input(&samplings)?,
-        weights: operation.scratch(logits.len() * size_of::<f32>())?,
+        weights: operation.scratch(size_of_val(logits))?,
         kept: operation.scratch(logits.len() * size_of::<u32>())?,
         sorted: operation.scratch(logits.len() * size_of::<u32>())?,
         sums: operation.scratch(rows.len() * vocabulary.div_ceil(CHUNK) * size_of::<f32>())?,

@@ -19,21 +19,67 @@ unsafe extern "C" {
     fn emulate_thread_order(seed: u64);
 }
 
+/// What kernels can be watched by while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sanitiser {
+    /// Memory that is read or written outside of what was allocated.
+    Address,
+    /// Memory that two threads touch without a barrier between them, one of them writing.
+    Thread,
+}
+
+impl Sanitiser {
+    pub fn name(self) -> &'static str {
+        match self {
+            Sanitiser::Address => "address",
+            Sanitiser::Thread => "thread",
+        }
+    }
+
+    /// What the emulator is told of it.
+    fn define(self) -> &'static str {
+        match self {
+            Sanitiser::Address => "-DLIFELONG_ASAN",
+            Sanitiser::Thread => "-DLIFELONG_TSAN",
+        }
+    }
+
+    /// Its library, which a program that does not have it must be started with.
+    pub fn library(self) -> PathBuf {
+        let file = if self == Sanitiser::Address { "libasan.so" } else { "libtsan.so" };
+        let found = Command::new(compiler()).arg(format!("-print-file-name={file}")).output().unwrap();
+        PathBuf::from(String::from_utf8(found.stdout).unwrap().trim())
+    }
+}
+
+/// The compiler that has built the emulator.
+fn compiler() -> std::ffi::OsString {
+    std::env::var_os("CXX").unwrap_or_else(|| "c++".into())
+}
+
 /// A folder with the compiled emulator. There is one emulator in a process: one test at a time may use this.
 pub struct Workshop {
     folder: PathBuf,
     sources: PathBuf,
     emulator: PathBuf,
+    sanitiser: Option<Sanitiser>,
 }
 
 impl Workshop {
     pub fn open(name: &str) -> Self {
+        Self::with(name, None)
+    }
+
+    /// Kernels are watched, the emulator itself is not.
+    pub fn with(name: &str, sanitiser: Option<Sanitiser>) -> Self {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
-        let workshop = Self { emulator: folder.join("emulator.o"), folder, sources };
+        let workshop = Self { emulator: folder.join("emulator.o"), folder, sources, sanitiser };
         let source = workshop.sources.join("emulator/emulator.cpp");
-        workshop.compile(&["-c".as_ref(), source.as_ref(), "-o".as_ref(), workshop.emulator.as_ref()]);
+        let define = sanitiser.map_or("-DLIFELONG_UNWATCHED", Sanitiser::define);
+        let arguments = ["-c".as_ref(), define.as_ref(), source.as_ref(), "-o".as_ref(), workshop.emulator.as_ref()];
+        workshop.compile(&arguments);
         workshop
     }
 
@@ -46,15 +92,15 @@ impl Workshop {
     pub fn library(&self, name: &str, text: &str) -> PathBuf {
         let (source, library) = (self.folder.join(name), self.folder.join(format!("{name}.so")));
         std::fs::write(&source, text).unwrap();
-        let flags = ["-shared", "-Wl,-Bsymbolic", "-xc++"].map(OsStr::new);
+        let watched = self.sanitiser.map_or("-g0".into(), |sanitiser| format!("-fsanitize={}", sanitiser.name()));
+        let flags = ["-shared", "-Wl,-Bsymbolic", "-g1", &watched, "-xc++"].map(OsStr::new);
         let files = [source.as_ref(), "-xnone".as_ref(), self.emulator.as_ref(), "-o".as_ref(), library.as_ref()];
         self.compile(&[&flags[..], &files[..]].concat());
         library
     }
 
     fn compile(&self, arguments: &[&OsStr]) {
-        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-        let done = Command::new(compiler)
+        let done = Command::new(compiler())
             .args([
                 "-std=c++20",
                 "-O1",

@@ -7,8 +7,6 @@ use bytemuck::{Pod, Zeroable};
 use crate::kv::{BLOCK_TOKENS, Segment};
 use crate::ops::attention::AttentionShape;
 
-/// Rows that a block of threads computes at a time.
-pub(super) const ROWS: usize = 8;
 /// Positions of a split.
 pub(super) const SPLIT_TOKENS: usize = 256;
 const SPLIT_BLOCKS: usize = SPLIT_TOKENS / BLOCK_TOKENS;
@@ -80,7 +78,8 @@ impl Request<'_> {
 }
 
 impl Plan {
-    pub(super) fn of_segments(segments: &[Segment], tables: &[u32], shape: &AttentionShape) -> Self {
+    /// `rows` (queries by query heads of a kv head) are computed at a time.
+    pub(super) fn of_segments(segments: &[Segment], tables: &[u32], shape: &AttentionShape, rows: usize) -> Self {
         let mut order: Vec<&Segment> = segments.iter().filter(|segment| segment.query_len > 0).collect();
         // Requests that share blocks stand side by side; the order changes no result.
         order.sort_by(|a, b| tables[a.table.clone()].cmp(&tables[b.table.clone()]));
@@ -97,12 +96,12 @@ impl Plan {
             let blocks = &tables[segment.table.clone()][..needed];
             requests.push(Request { queries: first..plan.queries.len(), blocks });
         }
-        plan.fill(&requests, shape);
+        plan.fill(&requests, shape, rows);
         plan
     }
 
     /// Texts whose blocks follow one another, each query seeing its text on both sides.
-    pub(super) fn of_texts(lengths: &[usize], shape: &AttentionShape) -> Self {
+    pub(super) fn of_texts(lengths: &[usize], shape: &AttentionShape, rows: usize) -> Self {
         let mut plan = Plan::default();
         let mut requests = Vec::with_capacity(lengths.len());
         let mut table = 0;
@@ -116,13 +115,13 @@ impl Plan {
             table += length.div_ceil(BLOCK_TOKENS);
             requests.push(Request { queries: first..plan.queries.len(), blocks: &[] });
         }
-        plan.fill(&requests, shape);
+        plan.fill(&requests, shape, rows);
         plan
     }
 
-    fn fill(&mut self, requests: &[Request<'_>], shape: &AttentionShape) {
+    fn fill(&mut self, requests: &[Request<'_>], shape: &AttentionShape, rows: usize) {
         let group = shape.heads / shape.kv_heads;
-        let together = (ROWS / group).max(1);
+        let together = (rows / group).max(1);
         let whole: usize = requests.iter().map(|request| request.queries.len().div_ceil(together)).sum();
         let is_idle = whole * shape.kv_heads < BUSY;
         let mut begin = 0;
@@ -248,10 +247,10 @@ mod tests {
                 segment(41, 3, 0, 82..83),
                 segment(44, 0, 5, 83..84),
             ];
-            let plan = Plan::of_segments(&segments, &tables, &shape(window));
+            let plan = Plan::of_segments(&segments, &tables, &shape(window), 8);
             assert_eq!(computed(&plan), seen(&plan), "{window:?}");
             assert_eq!(plan.queries.len(), 44);
-            let texts = Plan::of_texts(&[3, 700, 16], &shape(window));
+            let texts = Plan::of_texts(&[3, 700, 16], &shape(window), 8);
             assert_eq!(computed(&texts), seen(&texts), "{window:?}");
         }
     }
@@ -262,7 +261,7 @@ mod tests {
         let mut tables: Vec<u32> = (0..33).chain((0..32).chain([40])).collect();
         tables.extend(50..83);
         let segments = [segment(0, 1, 519, 0..33), segment(1, 1, 519, 33..66), segment(2, 1, 519, 66..99)];
-        let plan = Plan::of_segments(&segments, &tables, &shape(None));
+        let plan = Plan::of_segments(&segments, &tables, &shape(None), 8);
         assert_eq!(computed(&plan), seen(&plan));
         let of_two = |split| plan.items.iter().filter(|item| item.first_split == split && item.queries == 2).count();
         assert_eq!([of_two(0), of_two(1), of_two(2)], [1, 1, 0]);
@@ -272,7 +271,7 @@ mod tests {
     #[test]
     fn many_rows_walk_their_keys_themselves() {
         let tables: Vec<u32> = (0..128).collect();
-        let plan = Plan::of_segments(&[segment(0, 2000, 0, 0..128)], &tables, &shape(None));
+        let plan = Plan::of_segments(&[segment(0, 2000, 0, 0..128)], &tables, &shape(None), 8);
         assert_eq!((plan.partials, plan.merges.len(), plan.items.len()), (0, 0, 500));
     }
 }

@@ -1,0 +1,85 @@
+//! Kernels under the compiler's sanitisers: every stray access and every race is named with its line. Slow, so it runs when
+//! asked for: `cargo test -p lifelong-kernels --features emulate --test emulated_sanitisers -- --ignored`.
+#![cfg(feature = "emulate")]
+
+mod checks;
+mod reference;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use checks::workshop::{Sanitiser, Workshop, overlay};
+use checks::{Check, attention, delta, products, sample};
+use lifelong_kernels::Device;
+
+/// Files of kernels, and checks that run them.
+const FILES: [(&str, &[Check]); 6] = [
+    (
+        "attention.cu",
+        &[attention::paged_attention_has_the_processors_bits, attention::windows_and_sinks_have_the_processors_bits],
+    ),
+    ("attention_fragments.cu", &[attention::tensor_cores_are_near_the_processor]),
+    (
+        "matmul.cu",
+        &[products::plain_products_have_the_processors_bits, products::rounded_products_are_near_the_definition],
+    ),
+    ("matmul_blocks.cu", &[products::several_matrices_at_once_are_each_alone]),
+    ("delta.cu", &[delta::the_delta_rule_has_the_processors_bits]),
+    ("sample.cu", &[sample::rows_without_numbers_draw_nothing]),
+];
+
+/// What a started copy of this test finds its library by, and which of [`FILES`] it is of.
+const LIBRARY: &str = "LIFELONG_TEST_WATCHED_LIBRARY";
+const FILE: &str = "LIFELONG_TEST_WATCHED_FILE";
+
+/// Runs the checks of a file on a library, in a process that has the sanitiser.
+fn watched(sanitiser: Sanitiser, library: PathBuf, file: usize) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kernels_are_clean_and_faults_are_named", "--ignored", "--nocapture"])
+        .env(LIBRARY, library)
+        .env(FILE, file.to_string())
+        .env("LD_PRELOAD", sanitiser.library())
+        .env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
+        .env("TSAN_OPTIONS", "halt_on_error=0:exitcode=66")
+        .output()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "minutes"]
+fn kernels_are_clean_and_faults_are_named() {
+    if let (Some(library), Ok(file)) = (std::env::var_os(LIBRARY), std::env::var(FILE)) {
+        overlay(Some(&PathBuf::from(library)));
+        let device = Device::emulated(1).unwrap();
+        for check in FILES[file.parse::<usize>().unwrap()].1 {
+            // The check may fail where the fault is planted: the report is what counts.
+            let _ = check(&device);
+        }
+        return;
+    }
+    for sanitiser in [Sanitiser::Address, Sanitiser::Thread] {
+        let workshop = Workshop::with(sanitiser.name(), Some(sanitiser));
+        for (index, (file, _)) in FILES.iter().enumerate() {
+            let library = workshop.library(file, &workshop.source(file));
+            let output = watched(sanitiser, library, index);
+            let report = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !report.contains("Sanitizer"), "{file}, {sanitiser:?}: {report}");
+            println!("{file} is clean under the {} sanitiser", sanitiser.name());
+        }
+        let (from, to, expected) = match sanitiser {
+            Sanitiser::Address => (
+                "work.kept[row * SPLIT_BLOCKS + block] = kept",
+                "work.kept[row * SPLIT_BLOCKS + block + 600] = kept",
+                "heap-buffer-overflow",
+            ),
+            Sanitiser::Thread => {
+                ("            __syncthreads();\n            const int own", "            const int own", "data race")
+            }
+        };
+        let source = workshop.source("attention.cu");
+        assert!(source.contains(from), "the fault must be written anew");
+        let output = watched(sanitiser, workshop.library("fault.cu", &source.replacen(from, to, 1)), 0);
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(report.contains(expected) && report.contains("fault.cu:"), "{sanitiser:?}: {report}");
+    }
+}
