@@ -6,7 +6,7 @@ mod checks;
 use std::panic::AssertUnwindSafe;
 
 use checks::workshop::{Workshop, overlay};
-use checks::{Checked, ORDERS, attention, delta, products};
+use checks::{Check, Checked, ORDERS, attention, delta, products};
 use lifelong_kernels::Device;
 
 /// A change of one file, and the check that must see it.
@@ -15,7 +15,7 @@ struct Fault {
     file: &'static str,
     /// What stands there and what comes in its place; the first of several such places.
     edits: &'static [(&'static str, &'static str)],
-    check: fn(&Device) -> Checked,
+    check: Check,
 }
 
 const FAULTS: [Fault; 19] = [
@@ -164,7 +164,7 @@ fn changed(workshop: &Workshop, file: &str, edits: &[(&str, &str)]) -> String {
 }
 
 /// What the check finds in the first order of threads that shows something.
-fn found_by(check: fn(&Device) -> Checked) -> Checked {
+fn found_by(check: Check) -> Checked {
     ORDERS.iter().try_for_each(|order| {
         let device = Device::emulated(*order).unwrap();
         // An operation that fails on the way to a check is found as well.
@@ -178,7 +178,7 @@ fn every_fault_is_caught() {
     let workshop = Workshop::open("faults");
     // Without a fault nothing is found, so that what is found below is the fault.
     for (index, (file, check)) in [
-        ("attention.cu", attention::paged_attention_has_the_processors_bits as fn(&Device) -> Checked),
+        ("attention.cu", attention::paged_attention_has_the_processors_bits as Check),
         ("matmul.cu", products::rounded_products_are_near_the_definition),
         ("matmul_blocks.cu", products::several_matrices_at_once_are_each_alone),
         ("delta.cu", delta::the_delta_rule_has_the_processors_bits),
