@@ -93,7 +93,7 @@ mod tests {
     fn runs_are_about_equal_and_hold_everything_once() {
         assert_eq!(cut(&[1; 10], 2), [0..5, 5..10]);
         assert_eq!(cut(&[1, 1, 1, 1, 4], 2), [0..4, 4..5]);
-        assert_eq!(cut(&[10, 1, 1], 3), [0..1, 1..1, 1..3]);
+        assert_eq!(cut(&[10, 1, 1], 3), [0..0, 0..1, 1..3]);
         assert_eq!(cut(&[5], 4).into_iter().flatten().collect::<Vec<_>>(), [0]);
         assert!(cut(&[], 3).into_iter().flatten().next().is_none());
         for count in 1..6 {

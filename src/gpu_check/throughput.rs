@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use lifelong_kernels::limits::Limits;
 use lifelong_kernels::ops::pool;
 use lifelong_kernels::{Device, Format, KvGeometry, KvType, Values};
-use lifelong_models::{Checkpoint, Encoder as _, Geometry, Scratch, load_encoder};
+use lifelong_models::{Checkpoint, Geometry, Scratch, load_encoder};
 use serde_json::{Value, json};
 
 use super::{Devices, Scale, drawn};

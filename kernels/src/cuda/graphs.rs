@@ -70,12 +70,12 @@ impl Graphs {
         let counts = &mut state.counts;
         let kernels: Vec<(&'static str, usize)> =
             pending.iter().map(|recorded| (recorded.launch.kernel, recorded.launch.shared_bytes)).collect();
-        match state.known.get_mut(&kernels) {
-            None => {
-                state.known.insert(kernels, Known::Once);
-                self.launch_each(counts, &pending)
-            }
-            Some(known @ Known::Once) => {
+        let Some(known) = state.known.get_mut(&kernels) else {
+            state.known.insert(kernels, Known::Once);
+            return self.launch_each(counts, &pending);
+        };
+        match known {
+            Known::Once => {
                 let graph = self.inner.repeated(&pending)?;
                 counts.graphs += 1;
                 // SAFETY: the promise of those who launched them.
@@ -83,7 +83,7 @@ impl Graphs {
                 *known = Known::Graph { graph, launches: pending };
                 Ok(())
             }
-            Some(Known::Graph { graph, launches }) => {
+            Known::Graph { graph, launches } => {
                 for (index, (held, new)) in launches.iter_mut().zip(pending).enumerate() {
                     if *held != new {
                         graph.set(index, &new)?;
