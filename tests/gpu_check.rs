@@ -1,11 +1,12 @@
 //! `lifelong gpu-check`: without a GPU one line and code 2; on the emulator, at tiny sizes, everything that a GPU goes through.
 
-use assert_cmd::Command;
+use std::process::Command;
+
 use lifelong_kernels::Device;
 use serde_json::Value;
 
 fn gpu_check(arguments: &[&str]) -> std::process::Output {
-    Command::cargo_bin("lifelong").unwrap().arg("gpu-check").args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_lifelong")).arg("gpu-check").args(arguments).output().unwrap()
 }
 
 #[test]
