@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod environment;
+pub mod gpu_check;
 pub mod memory;
 pub mod metric;
 pub mod policy;

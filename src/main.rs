@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         sandbox::launcher_main();
     }
     match cli::run(cli::Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -9,7 +9,7 @@ mod engine;
 use engine::{Outcome, Storage, TINY, Written, outcomes, start};
 use lifelong::engine::request::Request;
 use lifelong::engine::sampling::Sampling;
-use lifelong::engine::session::EngineOptions;
+use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 
@@ -35,26 +35,6 @@ fn requests() -> Vec<Request> {
     ways.into_iter().enumerate().map(request).collect()
 }
 
-/// The command that a machine with a GPU runs, up to the launches.
-#[test]
-fn gpu_check_holds_on_the_emulator_and_names_what_is_missing() {
-    let written = Written::new(TINY, Storage::F32, 12);
-    let check = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lifelong"));
-        command.args(["gpu-check", "--no-speed", "--model", written.path().to_str().unwrap()]).args(arguments);
-        command.output().unwrap()
-    };
-    let output = check(&["--device", "cpu"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("name a GPU"));
-    if Device::emulated(0).is_err() {
-        return println!("skipped: built without the feature `emulate`");
-    }
-    let output = check(&["--emulated"]);
-    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("all checks hold"), "{said}\n{error}");
-    assert!(said.contains(": 0 of 24 completions differ") && !said.contains("DIFFERS"), "{said}");
-}
-
 /// Tokens, texts and endings; the bits of log-probabilities may differ in the last place.
 fn tokens(outcomes: &[Outcome]) -> Vec<Vec<u32>> {
     outcomes.iter().map(|outcome| outcome.0.clone()).collect()
@@ -76,4 +56,23 @@ fn completions_are_those_of_the_processor_in_any_batch() {
     let together = run(&device, 8);
     assert_eq!(tokens(&together), tokens(&expected));
     assert_eq!(run(&device, 1), together, "alone and in a batch");
+}
+
+/// The same model on several devices, fed from one plan.
+#[test]
+fn no_result_shows_how_many_gpus_there_are() {
+    if let Err(reason) = Device::emulated(0) {
+        return println!("skipped: {reason}");
+    }
+    let written = Written::new(TINY, Storage::F32, 11);
+    let requests = requests();
+    let run = |devices: usize| {
+        let device = |number| Device::emulated(number as u64).unwrap();
+        let models = (0..devices).map(|number| written.load(&device(number))).collect();
+        let options = EngineOptions { max_batch: 2, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        outcomes(&Engine::start_replicas(models, &options).unwrap().session(), &requests)
+    };
+    let alone = run(1);
+    assert_eq!(run(2), alone);
+    assert_eq!(run(3), alone);
 }

@@ -70,7 +70,7 @@ fn live(world: &World, session: &Session, (name, options, call_tokens): (&str, &
             (seed, Llm::new(session, seed, Some(call_tokens)))
         };
         let (seed, llm) = phase("recall");
-        let work = Work { task: &task.view, memory: memory.as_ref(), handles: &world.handles(&llm, position), seed };
+        let work = Work { task, memory: memory.as_ref(), handles: &world.handles(&llm, position), seed };
         let made = attempt(&agent, &work, session).unwrap();
         calls.extend(llm.into_calls());
         assert_eq!(memory.save(), *states.last().unwrap(), "{name}: recall changed the state");

@@ -237,7 +237,7 @@ fn a_run_reads_the_final_channel_alone() {
         question: "6 x 7?".into(),
         reply_format: ReplyFormat::Number,
     };
-    let answer = |completion: &Completion| environment::single_turn().action(&task, &completion.text);
+    let answer = |completion: &Completion| environment::of(&task).action(&task, &completion.text);
     let whole = model.say(&prompt, &(on_channels("6 x 7 is 41? No: 42.", "It is 42.") + "<|return|>"), None);
     assert_eq!(whole.finish, Finish::Eos(id("<|return|>")));
     assert_eq!(whole.text, "<think>6 x 7 is 41? No: 42.</think>\n\nIt is 42.");

@@ -1,9 +1,9 @@
 // The next token of each row, the draws of src/engine/sampler.rs of the program bit for bit: the same weights, every sum in
-// the same order, the same cuts, and the same random number (Philox 4x32-10, Salmon et al. 2011, section 3).
+// the same order, the same cuts, and the same random number.
 //
 // A block of threads a row. What is kept stands in order of token id; sums over what is kept are taken by one thread, in
 // that order, in double precision.
-#include "common.cuh"
+#include "philox.cuh"
 
 constexpr int THREADS = 512;
 constexpr int CHUNK = 64;
@@ -53,19 +53,9 @@ struct Shared {
 
 // A 53-bit number in [0, 1): words 0 and 1 of the generator at this position.
 DEVICE double uniform_at(unsigned long long key, unsigned long long position) {
-    unsigned counter[4] = {unsigned(position), unsigned(position >> 32), 0, 0};
-    unsigned keys[2] = {unsigned(key), unsigned(key >> 32)};
-    for (int round = 0; round < 10; round++) {
-        if (round > 0) {
-            keys[0] += 0x9E3779B9u;
-            keys[1] += 0xBB67AE85u;
-        }
-        const unsigned long long first = 0xD2511F53ull * counter[0], second = 0xCD9E8D57ull * counter[2];
-        const unsigned next[4] = {unsigned(second >> 32) ^ counter[1] ^ keys[0], unsigned(second),
-                                  unsigned(first >> 32) ^ counter[3] ^ keys[1], unsigned(first)};
-        for (int i = 0; i < 4; i++) counter[i] = next[i];
-    }
-    const unsigned long long bits = counter[0] | (unsigned long long)counter[1] << 32;
+    unsigned words[4];
+    philox(words, key, position);
+    const unsigned long long bits = words[0] | (unsigned long long)words[1] << 32;
     return double(bits >> 11) * (1.0 / 9007199254740992.0);
 }
 

@@ -1,5 +1,6 @@
 //! Stands in for the GPU in a build without the features `cuda` and `emulate`: nothing here can be constructed.
 
+use crate::device::Launching;
 use crate::error::{Error, Result};
 use crate::gpu::{CudaSurvey, Gpu};
 
@@ -29,12 +30,12 @@ pub fn survey() -> CudaSurvey {
 }
 
 impl Cuda {
-    pub(crate) fn new(ordinal: usize) -> Result<Self> {
+    pub(crate) fn new(ordinal: usize, _launching: Launching) -> Result<Self> {
         let problem = format!("device {ordinal} asked of a program built without the feature `cuda`");
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
     }
 
-    pub(crate) fn emulated(_order: u64) -> Result<Self> {
+    pub(crate) fn emulated(_order: u64, _launching: Launching) -> Result<Self> {
         Err(Error::Cuda("a build without the feature `emulate`, which is for tests, emulates no GPU".into()))
     }
 

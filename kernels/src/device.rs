@@ -45,7 +45,15 @@ impl Device {
     /// # Errors
     /// [`Error::Cuda`] with what is missing: the feature `cuda` of the build, a driver, the GPU.
     pub fn cuda(ordinal: usize) -> Result<Self> {
-        Ok(Self::of(Backend::Cuda(Cuda::new(ordinal)?)))
+        Ok(Self::of(Backend::Cuda(Cuda::new(ordinal, Launching::Direct)?)))
+    }
+
+    /// As [`Device::cuda`], with its kernels started in this way.
+    ///
+    /// # Errors
+    /// As [`Device::cuda`].
+    pub fn cuda_with(ordinal: usize, launching: Launching) -> Result<Self> {
+        Ok(Self::of(Backend::Cuda(Cuda::new(ordinal, launching)?)))
     }
 
     /// The kernels of a GPU run on the processor, thread by thread: for tests. The threads of a block take turns in an order
@@ -54,7 +62,15 @@ impl Device {
     /// # Errors
     /// [`Error::Cuda`] in a build without the feature `emulate`.
     pub fn emulated(order: u64) -> Result<Self> {
-        Ok(Self::of(Backend::Cuda(Cuda::emulated(order)?)))
+        Self::emulated_with(order, Launching::Direct)
+    }
+
+    /// As [`Device::emulated`], with its kernels started in this way.
+    ///
+    /// # Errors
+    /// As [`Device::emulated`].
+    pub fn emulated_with(order: u64, launching: Launching) -> Result<Self> {
+        Ok(Self::of(Backend::Cuda(Cuda::emulated(order, launching)?)))
     }
 
     /// `cpu` or `cuda`.
@@ -132,6 +148,19 @@ impl fmt::Debug for Device {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ({}, {} threads)", self.name(), self.instruction_set(), self.threads())
     }
+}
+
+/// How a GPU's kernels are started. No result depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launching {
+    /// Each when it is asked for.
+    Direct,
+    /// Those of a step together, as a graph, once the same kernels have been started in the same order before: saves what
+    /// a single start costs, several hundred times a token.
+    Graphs,
+    /// Each is waited for, and memory is watched: every allocation stands between guards and holds no number at first, and a
+    /// kernel that writes beside its operands fails by name. For checks at small shapes.
+    Watched,
 }
 
 /// A level of vector instructions. All levels give the same bits; they differ in speed only.

@@ -19,7 +19,7 @@
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
 pub const ARITHMETIC: u32 = 2;
 
-pub mod check;
+pub mod checks;
 mod cpu;
 mod device;
 mod error;
@@ -41,10 +41,10 @@ mod cuda;
 
 pub use cuda::survey as survey_cuda;
 
-pub use device::{Device, InstructionSet};
+pub use device::{Device, InstructionSet, Launching};
 pub use error::{Error, Result};
 pub use gpu::{CudaSurvey, Gpu};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
-pub use matrix::{Format, Matrix, QUANTIZABLE, quantize};
+pub use matrix::{Draw, Format, Matrix, QUANTIZABLE, quantize};
 pub use tally::{Tally, Work};
 pub use values::Values;

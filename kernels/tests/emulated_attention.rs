@@ -2,7 +2,6 @@
 #![cfg(feature = "emulate")]
 
 mod checks;
-mod reference;
 
 use checks::{attention, holds_in_every_order};
 
@@ -49,4 +48,9 @@ fn bidirectional_attention_has_the_processors_bits() {
 #[test]
 fn biased_attention_has_the_processors_bits() {
     holds_in_every_order(attention::biased_attention_has_the_processors_bits);
+}
+
+#[test]
+fn copied_blocks_are_the_blocks() {
+    holds_in_every_order(attention::copied_blocks_are_the_blocks);
 }

@@ -2,7 +2,6 @@
 #![cfg(feature = "emulate")]
 
 mod checks;
-mod reference;
 
 use std::panic::AssertUnwindSafe;
 

@@ -2,7 +2,6 @@
 #![cfg(feature = "emulate")]
 
 mod checks;
-mod reference;
 
 use checks::{holds_in_every_order, products};
 

@@ -3,7 +3,6 @@
 #![cfg(feature = "emulate")]
 
 mod checks;
-mod reference;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lifelong_kernels::{Format, QUANTIZABLE};
 
+use crate::drawn::Drawn;
 use crate::error::{Broken, Error, Fault, Result};
 use crate::file::ModelFile;
 use crate::fp8;
@@ -28,6 +29,8 @@ pub struct Checkpoint {
     files: Vec<Arc<ModelFile>>,
     tensors: BTreeMap<String, Entry>,
     quantize: Option<Format>,
+    /// There where tensors are drawn instead of read.
+    drawn: Option<Drawn>,
 }
 
 /// What the model says about itself.
@@ -115,7 +118,40 @@ impl Checkpoint {
             files: vec![file],
             tensors,
             quantize: None,
+            drawn: None,
         })
+    }
+
+    /// A model without files, of the shape that a Hugging Face `config.json` says: every tensor is drawn at random from
+    /// `seed` and its name, matrices in `format`. `present` are the ends of the names of those optional tensors that are there
+    /// (`lm_head.weight`).
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a format of blocks.
+    pub fn drawn(
+        config: serde_json::Value,
+        seed: u64,
+        format: Format,
+        present: &'static [&'static str],
+    ) -> Result<Self> {
+        let path = PathBuf::from("drawn");
+        if format.block_values() != 1 {
+            let problem = format!("{format:?} is a format of blocks, expected F32, F16 or BF16");
+            return Err(Error::Config { path, key: "format".to_string(), problem });
+        }
+        Ok(Checkpoint {
+            description: Description::HuggingFace { path: path.clone(), config: Some(config) },
+            path,
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            quantize: None,
+            drawn: Some(Drawn::new(seed, format, present)),
+        })
+    }
+
+    /// Where tensors come from that no file holds.
+    pub(crate) fn draws(&self) -> Option<&Drawn> {
+        self.drawn.as_ref()
     }
 
     fn open_folder(folder: &Path) -> Result<Self> {
@@ -170,7 +206,14 @@ impl Checkpoint {
         let header = torch_file::Header::read(&file)?;
         let tensors = header.tensors.into_iter().map(|(name, info)| (name, Entry::of(0, info))).collect();
         let description = Self::describe(folder)?;
-        Ok(Checkpoint { path: path.to_path_buf(), description, files: vec![file], tensors, quantize: None })
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            description,
+            files: vec![file],
+            tensors,
+            quantize: None,
+            drawn: None,
+        })
     }
 
     fn from_safetensors(path: &Path, folder: &Path, files: Vec<Arc<ModelFile>>) -> Result<Self> {
@@ -186,7 +229,7 @@ impl Checkpoint {
             }
         }
         let description = Self::describe(folder)?;
-        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors, quantize: None })
+        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors, quantize: None, drawn: None })
     }
 
     /// What stands beside weights that describe only themselves.
@@ -236,7 +279,7 @@ impl Checkpoint {
     }
 
     pub fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(name) || self.drawn.as_ref().is_some_and(|drawn| drawn.contains(name))
     }
 
     /// The shape of a tensor, row-major; `None` when it is absent.

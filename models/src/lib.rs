@@ -11,6 +11,7 @@ mod candle_fallback;
 pub mod causal_encoder;
 pub mod checkpoint;
 pub mod config;
+mod drawn;
 pub mod error;
 pub mod file;
 mod fp8;

@@ -10,6 +10,7 @@ use lifelong_kernels::{Device, Format, Matrix, Values, quantize};
 use crate::architecture::Geometry;
 use crate::checkpoint::{Checkpoint, TensorView};
 use crate::config::{DecoderConfig, Family};
+use crate::drawn::Tensor;
 use crate::error::{Error, Result};
 use crate::fp8;
 
@@ -33,6 +34,11 @@ impl<'a> Weights<'a> {
 
     /// A weight of `n` outputs and `k` inputs.
     pub fn matrix(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
+        if let Some(drawn) = self.checkpoint.draws() {
+            self.parameters += (n * k) as u64;
+            self.bytes += (n * k * drawn.format.block_bytes()) as u64;
+            return Ok(Matrix::drawn(self.device, drawn.format, n, k, drawn.draw(name, k))?);
+        }
         let (stored, bytes) = self.stored(name, &[n, k])?;
         Ok(Matrix::on(self.device, stored, n, k, &bytes)?)
     }
@@ -307,6 +313,10 @@ pub(crate) fn vector(checkpoint: &Checkpoint, name: &str, n: usize) -> Result<Ve
 }
 
 fn checked<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[usize]) -> Result<TensorView<'a>> {
+    if let Some(drawn) = checkpoint.draws() {
+        let Tensor { name, shape, format, bytes, .. } = drawn.tensor(name, shape);
+        return Ok(TensorView { name, shape, format: *format, bytes });
+    }
     let view = checkpoint.tensor(name)?;
     if view.shape != shape {
         return Err(Error::ShapeMismatch {

@@ -2,21 +2,15 @@
 
 use std::time::Instant;
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, Work};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvGeometry, Work};
 
 use super::measurement::{Measurement, Times, Unit};
 use super::prompt::{request, tokens};
-use super::workload::{DEPTH, Kind, MatrixShape, Prompts, Scale, Workload};
+use super::workload::{EngineShape, Kind, MatrixShape, Prompts, Scale, Workload};
 use crate::engine::error::{Error, Result};
 use crate::engine::model::LoadedModel;
 use crate::engine::request::Request;
 use crate::engine::session::{Engine, EngineOptions};
-
-/// Requests whose tokens the cache of a matrix holds: with a shared prefix that is enough for a full batch.
-const MATRIX_REQUESTS: usize = 16;
-
-/// The largest batch.
-const MOST_REQUESTS: usize = 32;
 
 /// Seeds of prompts: of demonstrations and shared prefixes, of targets, and of what each row has alone.
 const TARGET: u64 = 100;
@@ -83,7 +77,7 @@ impl Measured {
 fn prefill(model: &LoadedModel, length: usize, scale: &Scale) -> Result<Measured> {
     // Room for two prompts, and two to warm up: the timed ones find memory that the system has given and cleared before, as
     // all but the first prompts of a long run do.
-    let engine = start(model, true, 2 * (length + 1))?;
+    let engine = start(model, true, 2 * (length + 1), scale.engine)?;
     let prompt = |seed| request(tokens(seed, length, vocabulary(&engine)), 1, 0);
     for warm_up in 0..2 {
         complete(&engine, &[prompt(WARM_UP + warm_up)])?;
@@ -96,11 +90,11 @@ fn prefill(model: &LoadedModel, length: usize, scale: &Scale) -> Result<Measured
 }
 
 fn decode(model: &LoadedModel, batch: usize, prompts: Prompts, scale: &Scale) -> Result<Measured> {
-    let engine = start(model, true, batch * (DEPTH + 1 + scale.decode_tokens))?;
+    let engine = start(model, true, batch * (scale.depth + 1 + scale.decode_tokens), scale.engine)?;
     let vocabulary = vocabulary(&engine);
     let prompt_of = |row: u64| match prompts {
-        Prompts::Own => tokens(ROW + row, DEPTH + 1, vocabulary),
-        Prompts::Shared => [tokens(0, DEPTH, vocabulary), tokens(ROW + row, 1, vocabulary)].concat(),
+        Prompts::Own => tokens(ROW + row, scale.depth + 1, vocabulary),
+        Prompts::Shared => [tokens(0, scale.depth, vocabulary), tokens(ROW + row, 1, vocabulary)].concat(),
     };
     let requests = |max_tokens| -> Vec<Request> {
         (0..batch as u64).map(|row| request(prompt_of(row), max_tokens, row)).collect()
@@ -120,8 +114,8 @@ fn matrix(model: &LoadedModel, prefix_cache: bool, scale: &Scale) -> Result<Meas
     let shape = scale.matrix;
     let mut measured = Measured { tokens: shape.completions() * shape.new_tokens, ..Measured::default() };
     for _ in 0..scale.matrix_runs {
-        let request_tokens = MatrixShape::DEMONSTRATION_TOKENS + MatrixShape::TARGET_TOKENS + shape.new_tokens;
-        let engine = start(model, prefix_cache, MATRIX_REQUESTS * request_tokens)?;
+        let tokens_held = scale.engine.matrix_requests * shape.request_tokens();
+        let engine = start(model, prefix_cache, tokens_held, scale.engine)?;
         let vocabulary = vocabulary(&engine);
         // An unrelated prompt: weights are in memory and threads awake, and nothing of the matrix is cached.
         complete(&engine, &[request(tokens(WARM_UP, 64, vocabulary), 4, 0)])?;
@@ -133,9 +127,9 @@ fn matrix(model: &LoadedModel, prefix_cache: bool, scale: &Scale) -> Result<Meas
 fn matrix_requests(shape: MatrixShape, vocabulary: usize) -> Vec<Request> {
     let mut requests = Vec::with_capacity(shape.completions());
     for demonstration in 0..shape.demonstrations as u64 {
-        let demonstration = tokens(demonstration, MatrixShape::DEMONSTRATION_TOKENS, vocabulary);
+        let demonstration = tokens(demonstration, shape.demonstration_tokens, vocabulary);
         for target in 0..shape.targets as u64 {
-            let target = tokens(TARGET + target, MatrixShape::TARGET_TOKENS, vocabulary);
+            let target = tokens(TARGET + target, shape.target_tokens, vocabulary);
             let prompt = [demonstration.as_slice(), &target].concat();
             requests.extend((0..shape.seeds as u64).map(|seed| request(prompt.clone(), shape.new_tokens, seed)));
         }
@@ -145,10 +139,12 @@ fn matrix_requests(shape: MatrixShape, vocabulary: usize) -> Vec<Request> {
 
 /// An engine whose cache holds `tokens`, each request's last block counted whole, and no more: a measurement needs no more
 /// memory than its peers.
-fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize) -> Result<Engine> {
-    let blocks = (tokens + MOST_REQUESTS * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
-    let bytes = model.decoder.geometry().kv(blocks).bytes_per_block() * blocks;
-    let options = EngineOptions { kv_memory_bytes: Some(bytes as u64), prefix_cache, ..EngineOptions::default() };
+fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize, shape: EngineShape) -> Result<Engine> {
+    let EngineShape { max_batch, prefill_chunk, kv_type, .. } = shape;
+    let blocks = (tokens + max_batch * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
+    let block = KvGeometry { kv_type, ..model.decoder.geometry().kv(blocks) }.bytes_per_block();
+    let kv_memory_bytes = Some((block * blocks) as u64);
+    let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type };
     Engine::start(model.clone(), &options)
 }
 

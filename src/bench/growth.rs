@@ -157,8 +157,8 @@ fn demonstration_curve(model: &LoadedModel, scale: &GrowthScale) -> Result<Optio
 
 impl GrowthScale {
     fn settings(&self, demonstrations: usize) -> Scale {
-        let matrix = MatrixShape { demonstrations, targets: TARGETS, seeds: SEEDS, new_tokens: self.completion_tokens };
-        Scale { runs: self.runs, matrix_runs: 1, decode_tokens: self.decode_tokens, matrix }
+        let matrix = MatrixShape { demonstrations, new_tokens: self.completion_tokens, ..MatrixShape::SMALL };
+        Scale { runs: self.runs, matrix_runs: 1, decode_tokens: self.decode_tokens, matrix, ..Scale::FULL }
     }
 }
 

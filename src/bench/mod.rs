@@ -21,5 +21,6 @@ pub use law::Law;
 pub use measurement::{LimitShares, Measurement, Times, Unit};
 pub use table::{curve_lines, header, limits_line, line};
 pub use workload::{
-    DEPTH, Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS, Workload, chosen,
+    DEPTH, EngineShape, Kind, MATRIX_WITHOUT_SHARING, MatrixShape, Prompts, Scale, UnknownWorkload, WORKLOADS,
+    Workload, chosen,
 };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lifelong_kernels::KvType;
+
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -13,7 +15,7 @@ pub struct Workload {
 pub enum Kind {
     /// One prompt of which nothing is cached, and one new token.
     Prefill { tokens: usize },
-    /// A batch of requests behind [`DEPTH`] cached tokens: every step is one token a row.
+    /// A batch of requests behind [`Scale::depth`] cached tokens: every step is one token a row.
     Decode { batch: usize, prompts: Prompts },
     /// Demonstrations × targets × seeds, handed over at once.
     Matrix { prefix_cache: bool },
@@ -28,7 +30,7 @@ pub enum Prompts {
     Shared,
 }
 
-/// Cached tokens before a decoded one.
+/// Cached tokens before a decoded one, of every scale but that of tests.
 pub const DEPTH: usize = 512;
 
 /// Everything `lifelong bench` measures, in order.
@@ -60,10 +62,32 @@ pub struct Scale {
     /// New tokens a decoding row.
     pub decode_tokens: usize,
     pub matrix: MatrixShape,
+    /// Cached tokens before a decoded one.
+    pub depth: usize,
+    pub engine: EngineShape,
+}
+
+/// How the engine that is measured is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineShape {
+    /// Rows of a step at most.
+    pub max_batch: usize,
+    pub prefill_chunk: usize,
+    pub kv_type: KvType,
+    /// Requests whose tokens the cache of a matrix holds: with a shared prefix that is enough for a larger batch.
+    pub matrix_requests: usize,
+}
+
+impl EngineShape {
+    /// The defaults of the program, on a processor.
+    pub const PROCESSOR: EngineShape =
+        EngineShape { max_batch: 64, prefill_chunk: 256, kv_type: KvType::F32, matrix_requests: 16 };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixShape {
+    pub demonstration_tokens: usize,
+    pub target_tokens: usize,
     pub demonstrations: usize,
     pub targets: usize,
     pub seeds: usize,
@@ -72,9 +96,19 @@ pub struct MatrixShape {
 }
 
 impl MatrixShape {
-    pub const DEMONSTRATION_TOKENS: usize = 400;
-    pub const TARGET_TOKENS: usize = 150;
-    pub const SMALL: MatrixShape = MatrixShape { demonstrations: 2, targets: 4, seeds: 5, new_tokens: 16 };
+    pub const SMALL: MatrixShape = MatrixShape {
+        demonstration_tokens: 400,
+        target_tokens: 150,
+        demonstrations: 2,
+        targets: 4,
+        seeds: 5,
+        new_tokens: 16,
+    };
+
+    /// Tokens of a request at its end.
+    pub fn request_tokens(self) -> usize {
+        self.demonstration_tokens + self.target_tokens + self.new_tokens
+    }
 
     pub fn completions(self) -> usize {
         self.demonstrations * self.targets * self.seeds
@@ -86,9 +120,11 @@ impl Scale {
         runs: 5,
         matrix_runs: 1,
         decode_tokens: 64,
-        matrix: MatrixShape { demonstrations: 8, targets: 8, seeds: 5, new_tokens: 48 },
+        matrix: MatrixShape { demonstrations: 8, targets: 8, new_tokens: 48, ..MatrixShape::SMALL },
+        depth: DEPTH,
+        engine: EngineShape::PROCESSOR,
     };
-    pub const QUICK: Scale = Scale { runs: 2, matrix_runs: 1, decode_tokens: 16, matrix: MatrixShape::SMALL };
+    pub const QUICK: Scale = Scale { runs: 2, decode_tokens: 16, matrix: MatrixShape::SMALL, ..Scale::FULL };
 }
 
 impl Workload {
@@ -96,29 +132,27 @@ impl Workload {
     pub fn context(&self, scale: &Scale) -> usize {
         match self.kind {
             Kind::Prefill { tokens } => tokens + 1,
-            Kind::Decode { .. } => DEPTH + 1 + scale.decode_tokens,
-            Kind::Matrix { .. } => {
-                MatrixShape::DEMONSTRATION_TOKENS + MatrixShape::TARGET_TOKENS + scale.matrix.new_tokens
-            }
+            Kind::Decode { .. } => scale.depth + 1 + scale.decode_tokens,
+            Kind::Matrix { .. } => scale.matrix.request_tokens(),
             Kind::Embed { .. } => 0,
         }
     }
 
     /// Its shape in words, at this scale.
     pub fn about(&self, scale: &Scale) -> String {
-        let Scale { decode_tokens, matrix, .. } = scale;
+        let Scale { decode_tokens, matrix, depth, .. } = scale;
         match self.kind {
             Kind::Prefill { tokens } => format!("one prompt of {tokens} tokens, 1 new token"),
             Kind::Decode { batch, prompts } => {
                 let kind = if prompts == Prompts::Own { "own" } else { "shared" };
-                format!("batch of {batch} behind {kind} {DEPTH} cached tokens, {decode_tokens} new tokens a row")
+                format!("batch of {batch} behind {kind} {depth} cached tokens, {decode_tokens} new tokens a row")
             }
             Kind::Matrix { .. } => format!(
                 "{} demonstrations ({} tokens) x {} targets ({}) x {} seeds, {} new tokens each",
                 matrix.demonstrations,
-                MatrixShape::DEMONSTRATION_TOKENS,
+                matrix.demonstration_tokens,
                 matrix.targets,
-                MatrixShape::TARGET_TOKENS,
+                matrix.target_tokens,
                 matrix.seeds,
                 matrix.new_tokens
             ),

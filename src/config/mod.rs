@@ -4,6 +4,7 @@
 
 mod base;
 mod bytes;
+mod device;
 mod env;
 mod experiments;
 mod kv_type;
@@ -16,6 +17,7 @@ use anyhow::{Context as _, anyhow};
 use serde::de::DeserializeOwned;
 
 pub use bytes::ByteSize;
+pub use device::DeviceChoice;
 pub use env::{VARIABLES, Variable};
 pub use experiments::{MultiTaskConfig, OrdersConfig, TransitionsConfig};
 pub use kv_type::KvType;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, KvType, MultiTaskConfig, OrdersConfig, Quantize, TransitionsConfig};
+use super::{ByteSize, DeviceChoice, KvType, MultiTaskConfig, OrdersConfig, Quantize, TransitionsConfig};
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatSettings;
@@ -90,7 +90,7 @@ impl ModelsConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// `auto`, `cpu` or `cuda:0`.
+    /// `auto`, `cpu`, `cuda:0`, several GPUs as `cuda:0,1` or `cuda:all`; see [`DeviceChoice`].
     pub device: String,
     /// Most requests decoded in one step.
     pub max_batch: usize,
@@ -444,9 +444,8 @@ impl EngineConfig {
         ensure!(self.max_batch > 0, "`engine.max_batch` must be at least 1, found 0");
         ensure!(self.threads != Some(0), "`engine.threads` must be at least 1, found 0");
         ensure!(self.prefill_chunk > 0, "`engine.prefill_chunk` must be at least 1, found 0");
-        let is_cuda = self.device.strip_prefix("cuda:").is_some_and(|index| index.parse::<u32>().is_ok());
-        if !matches!(self.device.as_str(), "auto" | "cpu" | "cuda") && !is_cuda {
-            bail!("`engine.device` must be `auto`, `cpu` or `cuda:N`, found `{}`", self.device);
+        if let Err(error) = self.device.parse::<DeviceChoice>() {
+            bail!("`engine.device`: {error}");
         }
         Ok(())
     }

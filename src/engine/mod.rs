@@ -28,6 +28,7 @@ mod device_sampler;
 mod generation;
 mod penalty;
 mod prefix;
+mod replicas;
 mod sampler;
 #[cfg(test)]
 mod sampling_cases;

@@ -1,7 +1,7 @@
 //! The engine as its users see it: start it with a model, take sessions from it, ask for completions.
 //!
-//! Threads, not async: one thread owns the device and any number of threads block on sessions. They share batches
-//! because they wait at once.
+//! Threads, not async: one thread owns a device and any number of threads block on sessions. They share batches
+//! because they wait at once. The same model on several devices is one engine with as many threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,10 +22,11 @@ use super::generation::Generation;
 use super::grammar::{Constraint, GrammarCompiler};
 use super::model::{LoadedModel, render};
 use super::planner;
+use super::replicas::Replicas;
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
 use super::scheduler::{Limits, Outputs, RequestId, Scheduler};
-use super::serve::{Message, serve};
+use super::serve::serve;
 use super::stats::Stats;
 use super::step::{Buffers, Core, Ended, Event, Reply, Work};
 use super::submission::{Submission, Submissions};
@@ -64,14 +65,15 @@ impl Default for EngineOptions {
 /// A running engine. Dropping it ends requests that still wait with [`Error::Stopped`].
 pub struct Engine {
     session: Session,
-    thread: Option<JoinHandle<()>>,
+    /// One a replica.
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// A way to ask an engine for completions; clones are cheap and may be used by many threads at once.
 #[derive(Clone)]
 pub struct Session {
     shared: Arc<Shared>,
-    outbox: Sender<Message>,
+    replicas: Replicas,
 }
 
 struct Shared {
@@ -80,7 +82,8 @@ struct Shared {
     kv_blocks: usize,
     bytes_per_block: u64,
     next_id: AtomicU64,
-    stats: Arc<Mutex<Stats>>,
+    /// Of each replica.
+    stats: Vec<Arc<Mutex<Stats>>>,
     /// Why the engine thread ended, once it has.
     stopped: OnceLock<String>,
 }
@@ -91,6 +94,15 @@ impl Engine {
     /// # Errors
     /// [`Error::Option`] for an option out of range, [`Error::Forward`] when the device refuses the KV cache.
     pub fn start(model: LoadedModel, options: &EngineOptions) -> Result<Engine> {
+        Self::start_replicas(vec![model], options)
+    }
+
+    /// As [`Engine::start`], over the same model on several devices, which share all requests. No result shows how many
+    /// there are.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_replicas(models: Vec<LoadedModel>, options: &EngineOptions) -> Result<Engine> {
         let at_least_one = |option, value: usize| match value {
             0 => Err(Error::Option { option, expected: "at least 1".to_string(), found: "0".to_string() }),
             _ => Ok(()),
@@ -98,37 +110,38 @@ impl Engine {
         at_least_one("max_batch", options.max_batch)?;
         at_least_one("prefill_chunk", options.prefill_chunk)?;
 
-        let (limits, reuses_prefixes) = limits(&model, options)?;
-        let geometry = kv_geometry(&model, options, limits)?;
-        let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
-        let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
-        let stats = Arc::new(Mutex::new(Stats::default()));
-        let core = Core {
-            decoder: Arc::clone(&model.decoder),
-            device: model.device.clone(),
-            kv,
-            scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, reuses_prefixes)),
-            sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
-            eos: model.eos.clone(),
-            stats: Arc::clone(&stats),
-            buffers: Buffers::default(),
+        let (mut cores, mut blocks, mut bytes_per_block) = (Vec::with_capacity(models.len()), usize::MAX, 0);
+        for model in &models {
+            let (core, geometry) = start_core(model, options)?;
+            cores.push(core);
+            blocks = blocks.min(geometry.blocks);
+            bytes_per_block = geometry.bytes_per_block() as u64;
+        }
+        let Some(model) = models.into_iter().next() else {
+            let (expected, found) = ("at least one model".to_string(), "none".to_string());
+            return Err(Error::Option { option: "replicas", expected, found });
         };
         let shared = Arc::new(Shared {
             grammars: GrammarCompiler::new(model.tokenizer.clone(), model.eos.clone()),
             model,
-            kv_blocks: geometry.blocks,
-            bytes_per_block: geometry.bytes_per_block() as u64,
+            kv_blocks: blocks,
+            bytes_per_block,
             next_id: AtomicU64::new(0),
-            stats,
+            stats: cores.iter().map(|core| Arc::clone(&core.stats)).collect(),
             stopped: OnceLock::new(),
         });
-        let (outbox, inbox) = channel();
-        let thread_shared = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("engine".to_string())
-            .spawn(move || serve(core, inbox, &thread_shared.stopped))
-            .map_err(|error| Error::Stopped { reason: format!("its thread did not start: {error}") })?;
-        Ok(Engine { session: Session { shared, outbox }, thread: Some(thread) })
+        let (mut threads, mut outboxes) = (Vec::new(), Vec::new());
+        for core in cores {
+            let (outbox, inbox) = channel();
+            let thread_shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new()
+                .name("engine".to_string())
+                .spawn(move || serve(core, inbox, &thread_shared.stopped))
+                .map_err(|error| Error::Stopped { reason: format!("its thread did not start: {error}") })?;
+            threads.push(thread);
+            outboxes.push(outbox);
+        }
+        Ok(Engine { session: Session { shared, replicas: Replicas::new(outboxes) }, threads })
     }
 
     pub fn session(&self) -> Session {
@@ -143,9 +156,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Fails only when the thread has ended already.
-        let _ = self.session.outbox.send(Message::Stop);
-        if let Some(thread) = self.thread.take() {
+        self.session.replicas.stop();
+        for thread in self.threads.drain(..) {
             // Its panic, if any, has been answered to every request.
             let _ = thread.join();
         }
@@ -233,11 +245,15 @@ impl Session {
 
     /// What the engine has done so far; readable while it runs.
     pub fn stats(&self) -> Stats {
-        self.shared.stats.lock().map(|stats| *stats).unwrap_or_default()
+        let mut all = Stats::default();
+        for stats in &self.shared.stats {
+            all += stats.lock().map(|stats| *stats).unwrap_or_default();
+        }
+        all
     }
 
     /// Hands requests over in this order; invalid ones are answered at once.
-    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
+    fn submit(&self, requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
         let Opened { ids, sender, events } = self.open(requests.len());
         let mut constraints = BTreeMap::new();
         order.retain(|&index| {
@@ -256,20 +272,27 @@ impl Session {
             }
             is_open
         });
-        let (first, shared) = (ids.start, Arc::clone(&self.shared));
-        let ready = order.into_iter().map(move |index| {
-            let request = &mut requests[index];
-            let stream = shared.model.text_stream(&request.tokens);
-            let generation = Generation::new(request, stream, constraints.remove(&index));
-            Submission {
-                id: first + index as u64,
-                tokens: std::mem::take(&mut request.tokens),
-                outputs: Outputs::Last,
-                work: Work::Generation(Box::new(generation)),
-                reply: Reply { index, sender: sender.clone(), streams },
-            }
-        });
-        self.hand_over(ids, Box::new(ready));
+        let runs = self.replicas.runs(&requests, order);
+        let mut requests: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
+        for (replica, run) in runs {
+            let own: Vec<(usize, Request, Option<Constraint>)> = run
+                .into_iter()
+                .filter_map(|index| Some((index, requests[index].take()?, constraints.remove(&index))))
+                .collect();
+            let (first, shared, sender) = (ids.start, Arc::clone(&self.shared), sender.clone());
+            let ready = own.into_iter().map(move |(index, mut request, constraint)| {
+                let stream = shared.model.text_stream(&request.tokens);
+                let generation = Generation::new(&mut request, stream, constraint);
+                Submission {
+                    id: first + index as u64,
+                    tokens: request.tokens,
+                    outputs: Outputs::Last,
+                    work: Work::Generation(Box::new(generation)),
+                    reply: Reply { index, sender: sender.clone(), streams },
+                }
+            });
+            self.replicas.submit(replica, Submissions { ids: ids.clone(), ready: Box::new(ready) });
+        }
         events
     }
 
@@ -283,10 +306,9 @@ impl Session {
         Opened { ids, sender, events }
     }
 
-    /// Gives the engine the valid requests of a call.
+    /// Gives the first replica the valid requests of a call.
     pub(super) fn hand_over(&self, ids: Range<RequestId>, ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>) {
-        // When the engine has stopped, the submissions are dropped with their sender, and the iterator says so.
-        let _ = self.outbox.send(Message::Submit(Submissions { ids, ready }));
+        self.replicas.submit(0, Submissions { ids, ready });
     }
 
     /// Checks a request, and compiles its grammar.
@@ -385,8 +407,7 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         if self.open > 0 {
-            // Fails only when the engine has stopped, and then there is nothing to cancel.
-            let _ = self.session.outbox.send(Message::Cancel(self.ids.clone()));
+            self.session.replicas.cancel(&self.ids);
         }
     }
 }
@@ -427,6 +448,25 @@ impl Iterator for Pieces {
             Event::End(outcome) => outcome.map(|ended| Piece::End(completion(ended))),
         })
     }
+}
+
+/// Everything that one engine thread owns, and the extents of its cache.
+fn start_core(model: &LoadedModel, options: &EngineOptions) -> Result<(Core, KvGeometry)> {
+    let (limits, reuses_prefixes) = limits(model, options)?;
+    let geometry = kv_geometry(model, options, limits)?;
+    let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
+    let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
+    let core = Core {
+        decoder: Arc::clone(&model.decoder),
+        device: model.device.clone(),
+        kv,
+        scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, reuses_prefixes)),
+        sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
+        eos: model.eos.clone(),
+        stats: Arc::default(),
+        buffers: Buffers::default(),
+    };
+    Ok((core, geometry))
 }
 
 /// What a step may hold, and whether computed prefixes are kept: as the options say, where the model can.

@@ -1,6 +1,6 @@
 //! What an engine has done so far, for progress lines and measurements.
 
-/// Counters since the engine started, as of its last step.
+/// Counters since the engine started, as of its last step; over all replicas where there are several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     pub finished_requests: u64,
@@ -22,4 +22,21 @@ pub struct Stats {
     /// Rows running and requests waiting right now.
     pub running: usize,
     pub waiting: usize,
+}
+
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Stats) {
+        self.finished_requests += other.finished_requests;
+        self.prompt_tokens += other.prompt_tokens;
+        self.reused_tokens += other.reused_tokens;
+        self.generated_tokens += other.generated_tokens;
+        self.computed_tokens += other.computed_tokens;
+        self.steps += other.steps;
+        self.forward_seconds += other.forward_seconds;
+        self.sample_seconds += other.sample_seconds;
+        self.evictions += other.evictions;
+        self.preemptions += other.preemptions;
+        self.running += other.running;
+        self.waiting += other.waiting;
+    }
 }

@@ -7,28 +7,43 @@ use anyhow::Context as _;
 use lifelong_kernels::{Device, InstructionSet, survey_cuda};
 
 use super::resolve::ResolvedModel;
-use crate::config::{EngineConfig, KvType, ModelsConfig, Quantize};
+use crate::config::{DeviceChoice, EngineConfig, KvType, ModelsConfig, Quantize};
 use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_with as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
-use crate::engine::model;
+use crate::engine::model::{self, LoadedModel};
 use crate::engine::session::{Engine, EngineOptions};
 use crate::engine::template::ChatSettings;
 
-/// The device a config asks for.
+/// The device a config asks for; of several, the first.
+///
+/// # Errors
+/// As [`devices`].
+pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
+    match config.device.parse()? {
+        DeviceChoice::Cuda(numbers) => gpu(numbers.first().copied().unwrap_or(0)),
+        DeviceChoice::AllCuda => gpu(0),
+        DeviceChoice::Auto => first_gpu().map_or_else(|| cpu(config), Ok),
+        DeviceChoice::Cpu => cpu(config),
+    }
+}
+
+/// The devices that a config asks for, at least one.
 ///
 /// # Errors
 /// When a GPU is asked for by name and there is none that can be used; `auto` says why in one line and takes the CPU then.
-pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
-    match config.device.as_str() {
-        "auto" => first_gpu().map_or_else(|| cpu(config), Ok),
-        "cpu" => cpu(config),
-        named => {
-            let index = named.strip_prefix("cuda:").unwrap_or("0").parse().unwrap_or(0);
-            Device::cuda(index).with_context(|| {
-                format!("device `{named}` cannot be used\nhint: `auto` takes a GPU when there is one, else the CPU")
-            })
-        }
+pub fn devices(config: &EngineConfig) -> anyhow::Result<Vec<Device>> {
+    match config.device.parse()? {
+        DeviceChoice::Cuda(numbers) => numbers.into_iter().map(gpu).collect(),
+        // None is an error of the first.
+        DeviceChoice::AllCuda => (0..survey_cuda().gpus.len().max(1)).map(gpu).collect(),
+        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(vec![device(config)?]),
     }
+}
+
+fn gpu(number: usize) -> anyhow::Result<Device> {
+    Device::cuda(number).with_context(|| {
+        format!("device `cuda:{number}` cannot be used\nhint: `auto` takes a GPU when there is one, else the CPU")
+    })
 }
 
 fn cpu(config: &EngineConfig) -> anyhow::Result<Device> {
@@ -94,8 +109,10 @@ pub fn load_backbone(
 }
 
 fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettings) -> anyhow::Result<Engine> {
-    let device = device(config)?;
-    let loaded = model::load_as(files, &device, settings.quantize.map(Into::into))?.with_settings(&settings.chat)?;
+    let load = |device: &Device| -> anyhow::Result<LoadedModel> {
+        Ok(model::load_as(files, device, settings.quantize.map(Into::into))?.with_settings(&settings.chat)?)
+    };
+    let loaded = devices(config)?.iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
     let options = EngineOptions {
         max_batch: config.max_batch,
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
@@ -103,7 +120,7 @@ fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettin
         prefix_cache: config.prefix_cache,
         kv_type: settings.kv_type.into(),
     };
-    Ok(Engine::start(loaded, &options)?)
+    Ok(Engine::start_replicas(loaded, &options)?)
 }
 
 /// Resolves an embedding model by name and loads it.

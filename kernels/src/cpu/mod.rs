@@ -10,6 +10,7 @@ pub(crate) mod limits;
 mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+pub(crate) mod philox;
 pub(crate) mod pool;
 mod prefetch;
 pub(crate) mod rope;

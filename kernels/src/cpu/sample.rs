@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 
+use super::philox;
 use crate::ops::sample::{Drawn, Sampling};
 
 /// Logits whose weights are summed together.
@@ -163,35 +164,9 @@ fn pass(target: f64, weights: impl Iterator<Item = (u32, f32)>) -> Option<u32> {
     last
 }
 
-/// A number in [0, 1) with 53 random bits: Philox 4×32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
-/// §3).
+/// A number in [0, 1) with 53 random bits.
 fn uniform_at(key: u64, position: u64) -> f64 {
-    let mut counter = [position as u32, (position >> 32) as u32, 0, 0];
-    let mut key = [key as u32, (key >> 32) as u32];
-    for round in 0..10 {
-        if round > 0 {
-            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-        }
-        let (first, second) = (0xD251_1F53 * u64::from(counter[0]), 0xCD9E_8D57 * u64::from(counter[2]));
-        counter = [
-            (second >> 32) as u32 ^ counter[1] ^ key[0],
-            second as u32,
-            (first >> 32) as u32 ^ counter[3] ^ key[1],
-            first as u32,
-        ];
-    }
-    let bits = u64::from(counter[0]) | u64::from(counter[1]) << 32;
+    let words = philox::words(key, position);
+    let bits = u64::from(words[0]) | u64::from(words[1]) << 32;
     (bits >> 11) as f64 / (1u64 << 53) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Words published with Random123 for the counter and key of zeros.
-    #[test]
-    fn uniform_numbers_are_philox() {
-        let bits: u64 = 0x6627_e8d5 | 0xe169_c58d << 32;
-        assert_eq!(uniform_at(0, 0), (bits >> 11) as f64 / (1u64 << 53) as f64);
-    }
 }

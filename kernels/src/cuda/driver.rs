@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use cudarc::driver::{DriverError, result};
 
-use super::runner::{Argument, Launch, Place, Runner, pointers};
+use super::driver_graph::DriverGraph;
+use super::runner::{Argument, Launch, Place, Recorded, Repeated, Runner, pointers};
 use crate::error::{Error, Result};
 use crate::gpu::{CudaSurvey, Gpu};
 
@@ -208,6 +209,13 @@ impl Runner for Driver {
         .map_err(|error| failed(launch.kernel, error))
     }
 
+    fn repeated(&self, launches: &[Recorded]) -> Result<Box<dyn Repeated>> {
+        self.enter()?;
+        let functions = launches.iter().map(|recorded| self.function(&recorded.launch)).collect::<Result<_>>()?;
+        let graph = DriverGraph::new(self.context, self.stream, launches, functions);
+        Ok(Box::new(graph.map_err(|error| failed("making a graph", error))?))
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.enter()?;
         // SAFETY: a stream that lives as long as self.
@@ -238,7 +246,7 @@ impl Drop for Driver {
     }
 }
 
-fn failed(what: &str, error: DriverError) -> Error {
+pub(super) fn failed(what: &str, error: DriverError) -> Error {
     Error::Cuda(format!("{what}: the driver failed: {error:?}"))
 }
 

@@ -14,12 +14,17 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod delta;
+pub(crate) mod draw;
 #[cfg(feature = "cuda")]
 mod driver;
+#[cfg(feature = "cuda")]
+mod driver_graph;
 pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
 pub(crate) mod experts;
+mod graphs;
+mod guarded;
 pub(crate) mod kv;
 pub(crate) mod limits;
 pub(crate) mod matmul;
@@ -42,6 +47,7 @@ use memory::Memory;
 use operation::Stage;
 use runner::Runner;
 
+use crate::device::Launching;
 #[cfg(not(all(feature = "cuda", feature = "emulate")))]
 use crate::error::Error;
 use crate::error::Result;
@@ -64,28 +70,33 @@ pub(crate) struct Cuda {
 impl Cuda {
     /// The GPU of this number.
     #[cfg(feature = "cuda")]
-    pub(crate) fn new(ordinal: usize) -> Result<Self> {
-        Ok(Self::of(Box::new(driver::Driver::open(ordinal)?)))
+    pub(crate) fn new(ordinal: usize, launching: Launching) -> Result<Self> {
+        Ok(Self::of(Box::new(driver::Driver::open(ordinal)?), launching))
     }
 
     #[cfg(not(feature = "cuda"))]
-    pub(crate) fn new(ordinal: usize) -> Result<Self> {
+    pub(crate) fn new(ordinal: usize, _launching: Launching) -> Result<Self> {
         let problem = format!("device {ordinal} asked of a program built without the feature `cuda`");
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
     }
 
     /// The emulator, whose threads run in an order drawn from `order`; 0 is one after another.
     #[cfg(feature = "emulate")]
-    pub(crate) fn emulated(order: u64) -> Result<Self> {
-        Ok(Self::of(Box::new(emulated::Emulated::new(order))))
+    pub(crate) fn emulated(order: u64, launching: Launching) -> Result<Self> {
+        Ok(Self::of(Box::new(emulated::Emulated::new(order)), launching))
     }
 
     #[cfg(not(feature = "emulate"))]
-    pub(crate) fn emulated(_order: u64) -> Result<Self> {
+    pub(crate) fn emulated(_order: u64, _launching: Launching) -> Result<Self> {
         Err(Error::Cuda("a build without the feature `emulate`, which is for tests, emulates no GPU".into()))
     }
 
-    fn of(runner: Box<dyn Runner>) -> Self {
+    fn of(runner: Box<dyn Runner>, launching: Launching) -> Self {
+        let runner: Box<dyn Runner> = match launching {
+            Launching::Direct => runner,
+            Launching::Graphs => Box::new(graphs::Graphs::new(runner)),
+            Launching::Watched => Box::new(guarded::Guarded::new(runner)),
+        };
         Self { memory: Arc::new(Memory::new(runner)), stage: Mutex::default() }
     }
 

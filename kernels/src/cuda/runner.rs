@@ -14,7 +14,7 @@ pub(crate) enum Place {
 }
 
 /// A kernel and the threads it is given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) kernel: &'static str,
     pub(crate) grid: [u32; 3],
@@ -79,6 +79,81 @@ pub(crate) fn pointers(arguments: &[Argument<'_>]) -> Vec<*mut c_void> {
     arguments.iter().map(pointer).collect()
 }
 
+/// A launch to be made later, with its own copy of what it is given.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recorded {
+    pub(crate) launch: Launch,
+    arguments: Vec<Held>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Held {
+    Word(u64),
+    /// Aligned as any struct of numbers and pointers is; the bytes that count.
+    Struct(Vec<u64>, usize),
+}
+
+impl Recorded {
+    pub(crate) fn of(launch: &Launch, arguments: &[Argument<'_>]) -> Self {
+        let hold = |argument: &Argument<'_>| match *argument {
+            Argument::Word(word) => Held::Word(word),
+            Argument::Struct(bytes) => {
+                let mut words = vec![0u64; bytes.len().div_ceil(size_of::<u64>())];
+                bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+                Held::Struct(words, bytes.len())
+            }
+        };
+        Self { launch: *launch, arguments: arguments.iter().map(hold).collect() }
+    }
+
+    pub(crate) fn arguments(&self) -> Vec<Argument<'_>> {
+        self.arguments.iter().map(Held::give).collect()
+    }
+
+    /// # Safety
+    /// As of [`Runner::launch`].
+    pub(crate) unsafe fn launch_on(&self, runner: &dyn Runner) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { runner.launch(&self.launch, &self.arguments()) }
+    }
+}
+
+impl Held {
+    fn give(&self) -> Argument<'_> {
+        match self {
+            Held::Word(word) => Argument::Word(*word),
+            Held::Struct(words, length) => Argument::Struct(&bytemuck::cast_slice(words)[..*length]),
+        }
+    }
+}
+
+/// Launches that are started with one call, as often as one likes.
+pub(crate) trait Repeated: Send {
+    /// Puts another launch of the same kernel in the place of one. What is running is not touched by it.
+    fn set(&mut self, index: usize, launch: &Recorded) -> Result<()>;
+
+    /// Starts all, each behind the one before it.
+    ///
+    /// # Safety
+    /// As of [`Runner::launch`], for each; `runner` is the one that it was made by.
+    unsafe fn run(&self, runner: &dyn Runner) -> Result<()>;
+}
+
+/// One launch after the other, where a device knows nothing better.
+struct OneByOne(Vec<Recorded>);
+
+impl Repeated for OneByOne {
+    fn set(&mut self, index: usize, launch: &Recorded) -> Result<()> {
+        self.0[index] = launch.clone();
+        Ok(())
+    }
+
+    unsafe fn run(&self, runner: &dyn Runner) -> Result<()> {
+        // SAFETY: the caller's promise.
+        self.0.iter().try_for_each(|recorded| unsafe { recorded.launch_on(runner) })
+    }
+}
+
 /// A device with one queue: what is asked is done in order. Only [`Runner::synchronize`] waits.
 pub(crate) trait Runner: Send + Sync {
     /// The kind of arithmetic units, for a run's manifest.
@@ -110,6 +185,11 @@ pub(crate) trait Runner: Send + Sync {
     /// # Safety
     /// The arguments are those of the kernel's signature, and it stays inside of what they point at.
     unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()>;
+
+    /// Makes one thing of launches. Nothing is started.
+    fn repeated(&self, launches: &[Recorded]) -> Result<Box<dyn Repeated>> {
+        Ok(Box::new(OneByOne(launches.to_vec())))
+    }
 
     /// Waits until everything that was asked is done.
     fn synchronize(&self) -> Result<()>;

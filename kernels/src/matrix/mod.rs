@@ -1,6 +1,7 @@
 //! Weight matrices, repacked once at load into the layout the matrix products read.
 
 mod blocks;
+mod draw;
 mod format;
 mod iq4;
 mod mxfp4;
@@ -9,6 +10,7 @@ mod quantize;
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub(crate) mod split;
 
+pub use draw::Draw;
 pub use format::Format;
 pub(crate) use mxfp4::LEVELS;
 pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};

@@ -1,10 +1,9 @@
 //! The gated delta rule, its states included.
 
-use lifelong_kernels::ops::delta::{self, DeltaInputs, DeltaShape, DeltaWeights, HeadOrder};
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment};
-
+use super::inputs::*;
 use super::{Checked, Guarded, same_bits};
-use crate::reference::*;
+use crate::ops::delta::{self, DeltaInputs, DeltaShape, DeltaWeights, HeadOrder};
+use crate::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment};
 
 const SHAPES: [DeltaShape; 3] = [
     DeltaShape { key_heads: 2, value_heads: 4, key_dim: 8, value_dim: 12, kernel: 4, order: HeadOrder::Grouped },

@@ -1,11 +1,10 @@
 //! Attention over the cache and over whole texts.
 
-use lifelong_kernels::ops::attention::{self, AttentionShape, DistanceBias};
-use lifelong_kernels::ops::kv;
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment};
-
+use super::inputs::*;
 use super::{Checked, Guarded, same_bits};
-use crate::reference::*;
+use crate::ops::attention::{self, AttentionShape, DistanceBias};
+use crate::ops::kv;
+use crate::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment};
 
 /// A request: tokens in the cache, tokens of the step, and the blocks it shares with the others.
 #[derive(Clone, Copy)]
@@ -276,6 +275,23 @@ pub fn rows_of_no_segment_stay(device: &Device) -> Checked {
         [true, false, false, true] => Ok(()),
         found => Err(format!("rows that stayed: {found:?}, expected the first and the last")),
     }
+}
+
+/// Over two layers, as a request that leaves a shared block does it.
+pub fn copied_blocks_are_the_blocks(device: &Device) -> Checked {
+    let step = step(4, 2, 20, KvType::F16, &[request(40, 1)]);
+    let packed = step.packed();
+    let q = step.q(1);
+    let mut cache = step.cache(device, &packed);
+    let expected = step.attend(device, &cache, &packed, &packed.segments, &q)?;
+    let used = &packed.tables;
+    let free = (0..packed.blocks as u32).find(|block| !used.contains(block)).ok_or("no block is free")?;
+    kv::copy_block(device, &mut cache, used[1], free).map_err(|error| error.to_string())?;
+    let mut copied = packed.tables.clone();
+    copied[1] = free;
+    let packed = Packed { tables: copied, ..packed };
+    let found = step.attend(device, &cache, &packed, &packed.segments, &q)?;
+    same_bits(&found, &expected, "behind a copied block")
 }
 
 pub fn bidirectional_attention_has_the_processors_bits(device: &Device) -> Checked {

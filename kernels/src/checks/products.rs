@@ -1,11 +1,11 @@
 //! Products with weights of every format.
 
 use half::{bf16, f16};
-use lifelong_kernels::ops::matmul::{self, Precision};
-use lifelong_kernels::{Device, Format, Matrix};
 
+use super::inputs::*;
 use super::{Checked, Guarded, same_bits};
-use crate::reference::*;
+use crate::ops::matmul::{self, Precision};
+use crate::{Device, Format, Matrix};
 
 const QUANTISED: [Format; 14] = [
     Format::Q4_0,
@@ -38,7 +38,7 @@ pub fn quantised_products_have_the_processors_bits(device: &Device) -> Checked {
         let shapes = if format.block_values() == 32 { [(20, 34 * 32), (130, 96)] } else { [(20, 5 * 256), (130, 256)] };
         for (n, k) in shapes {
             let seed = 900 + 10 * index as u64;
-            let (bytes, _) = quantise(format, n, k, &random(seed, n * k));
+            let bytes = weights(format, seed, n, k);
             let on_cpu = Matrix::from_bytes(format, n, k, &bytes).unwrap();
             let on_device = Matrix::on(device, format, n, k, &bytes).unwrap();
             for (tokens, precision) in
@@ -74,14 +74,6 @@ pub fn plain_products_have_the_processors_bits(device: &Device) -> Checked {
         }
     }
     Ok(())
-}
-
-fn stored(format: Format, values: &[f32]) -> Vec<u8> {
-    match format {
-        Format::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
-        Format::BF16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
-        _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-    }
 }
 
 fn read(format: Format, value: f32) -> f32 {
@@ -152,10 +144,7 @@ pub fn rows_do_not_depend_on_each_other(device: &Device) -> Checked {
         [(Format::BF16, 520, 300), (Format::F16, 296, 129), (Format::Q4_1, 160, 129), (Format::Q6K, 256, 64)]
     {
         let n = 36;
-        let (bytes, _) = match format {
-            Format::F16 | Format::BF16 => (stored(format, &random(970, n * k)), vec![]),
-            _ => quantise(format, n, k, &random(970, n * k)),
-        };
+        let bytes = weights(format, 970, n, k);
         let matrix = Matrix::on(device, format, n, k, &bytes).unwrap();
         let x = random_with_outliers(971, 300 * k);
         for precision in [Precision::Bits8, Precision::Bits16] {
@@ -188,7 +177,7 @@ pub fn several_matrices_at_once_are_each_alone(device: &Device) -> Checked {
         .into_iter()
         .zip(shapes)
         .map(|(format, n)| {
-            let (bytes, _) = quantise(format, n, k, &random(n as u64, n * k));
+            let bytes = weights(format, n as u64, n, k);
             Matrix::on(device, format, n, k, &bytes).unwrap()
         })
         .collect();

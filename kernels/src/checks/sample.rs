@@ -1,10 +1,9 @@
 //! Draws.
 
-use lifelong_kernels::Device;
-use lifelong_kernels::ops::sample::{self, Sampling};
-
 use super::Checked;
-use crate::reference::*;
+use super::inputs::*;
+use crate::Device;
+use crate::ops::sample::{self, Sampling};
 
 /// Filters that keep all, few, and every combination.
 fn samplings() -> Vec<Sampling> {
