@@ -120,7 +120,10 @@ fn a_published_session_is_asked_as_pinned() {
          {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}, \"required\": [\"city\"]}}}\n\nCurrent Date: \
          2024-07-26 Friday\n\nWeather in Oslo?"
     );
-    assert!(task.view.system.as_deref().unwrap().starts_with("You help a user who may ask several things in turn."));
+    // The instructions' wording: one moved space moves results.
+    let system = task.view.system.as_deref().unwrap();
+    assert!(system.starts_with("You help a user who may ask several things in turn."), "{system}");
+    assert_eq!(&blake3::hash(system.as_bytes()).to_hex()[..8], "77777850");
     let shown = environment::of(&task.view).demonstration(&task).unwrap();
     let said: Vec<(Role, &str)> = shown[1..].iter().map(|message| (message.role, message.content.as_str())).collect();
     assert_eq!(

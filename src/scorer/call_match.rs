@@ -143,8 +143,8 @@ fn call_fault(tools: &[Value], accepted: &AcceptedCall, call: &ToolCall) -> Opti
     let Ok(Value::Object(arguments)) = serde_json::from_str::<Value>(&call.arguments) else {
         return Some("arguments: no JSON object");
     };
-    let functions = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
-    let function = functions.into_iter().find(|function| function["name"] == call.name.as_str())?;
+    let mut functions = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
+    let function = functions.find(|function| function["name"] == call.name.as_str())?;
     let parameters = &function["parameters"];
     let mut required = parameters["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     if required.any(|name| !arguments.contains_key(name)) {
@@ -158,8 +158,8 @@ fn call_fault(tools: &[Value], accepted: &AcceptedCall, call: &ToolCall) -> Opti
             return Some(fault);
         }
     }
-    let left_out = accepted.arguments.iter().filter(|(name, _)| !arguments.contains_key(*name));
-    left_out.into_iter().any(|(_, values)| !may_be_left_out(values)).then_some("missing argument")
+    let mut left_out = accepted.arguments.iter().filter(|(name, _)| !arguments.contains_key(*name));
+    left_out.any(|(_, values)| !may_be_left_out(values)).then_some("missing argument")
 }
 
 fn may_be_left_out(values: &Value) -> bool {
@@ -267,8 +267,8 @@ fn dict_is_accepted(fields: &Map<String, Value>, accepted: &[Value]) -> bool {
             values
                 .is_some_and(|values| values.iter().any(|accepted| equal(&plain_value(accepted), &plain_value(value))))
         };
-        let left_out = accepted.iter().filter(|(name, _)| !fields.contains_key(*name));
-        fields.iter().all(fits) && left_out.into_iter().all(|(_, values)| may_be_left_out(values))
+        let mut left_out = accepted.iter().filter(|(name, _)| !fields.contains_key(*name));
+        fields.iter().all(fits) && left_out.all(|(_, values)| may_be_left_out(values))
     })
 }
 

@@ -10,6 +10,9 @@ use anyhow::Context as _;
 use crate::record::{Attempt, Ending, Message, Role, Score, Task, Usage};
 use crate::scorer::{self, Grading};
 
+/// A task and why its reference does not pass; `None` where it does.
+type Checked = anyhow::Result<Option<(String, String)>>;
+
 /// Tasks whose reference does not pass, and why.
 ///
 /// # Errors
@@ -17,7 +20,7 @@ use crate::scorer::{self, Grading};
 pub fn failing(tasks: &[Task], allow_missing_isolation: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let grading = Grading { allow_missing_isolation: allow_missing_isolation.to_vec() };
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<anyhow::Result<Option<(String, String)>>>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<Checked>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {

@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn prompts_are_the_pinned_ones() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/prompts");
-    let benchmarks = ["bigcodebench_complete.txt", "bigcodebench_instruct.txt", "humaneval.txt"];
+    let benchmarks = ["bigcodebench_complete.txt", "bigcodebench_instruct.txt", "humaneval.txt", "tool_calls.txt"];
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -60,8 +60,8 @@ fn check(value: &Value, schema: &Value, depth: Depth) -> Option<&'static str> {
 }
 
 fn object(fields: &Map<String, Value>, schema: &Value, depth: Depth) -> Option<&'static str> {
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    if required.into_iter().any(|name| !fields.contains_key(name)) {
+    let mut required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    if required.any(|name| !fields.contains_key(name)) {
         return depth.words("schema: missing", "schema: nested missing");
     }
     let properties = schema.get("properties").and_then(Value::as_object);

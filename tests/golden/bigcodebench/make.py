@@ -4,9 +4,12 @@
     python make.py DATA replies RUN_FOLDER replies.jsonl
 
 DATA is the published file v0.1.4 (.jsonl.gz). Needs the package `bigcodebench` 0.2.5 with numpy, matplotlib and
-tree-sitter-python; its checks run in this Python, without network. `solutions` judges the published solution and one
-spoilt solution of every task that imports the standard library alone. `replies` judges what a model wrote in the
-zero-shot part of a run of ours, cleaned by the official sanitizer. (What programs print goes to standard output.)
+tree-sitter-python. Its checks run in this Python with no isolation worth the name: run it as a user without rights, as
+the official image does (root may write everywhere, and four published solutions then fail), on a machine that can be lost.
+
+`solutions` judges the published solution and one spoilt solution of every task that imports the standard library alone.
+`replies` judges what a model wrote in the zero-shot part of a run of ours, cleaned by the official sanitizer. What the
+programs print goes to standard output.
 """
 
 import ast
@@ -15,6 +18,7 @@ import gzip
 import json
 import re
 import sys
+import types
 
 import bigcodebench.eval
 from bigcodebench.eval import untrusted_check
@@ -90,6 +94,8 @@ def main():
         with open(sys.argv[3], "w") as out:
             print(json.dumps(verdicts, indent=1), file=out)
         return
+    # The sanitizer's module also loads data sets, which nothing here needs.
+    sys.modules.setdefault("datasets", types.SimpleNamespace(load_dataset=None))
     from bigcodebench.sanitize import sanitize
 
     named = {"bigcodebench/" + record["task_id"].rsplit("/", 1)[1]: record for record in records}
