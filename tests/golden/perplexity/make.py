@@ -37,7 +37,7 @@ class Kind:
     keeps_tokens: bool
 
 
-KINDS = {"smollm2": Kind(False, 20, 64, True), "gemma3": Kind(True, None, 256, False)}
+KINDS = {"smollm2": Kind(False, 20, 256, True), "gemma3": Kind(True, None, 256, False)}
 
 
 def load_reference(name, path):
