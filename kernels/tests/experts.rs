@@ -189,7 +189,7 @@ fn four_bit_floats_are_read_exactly() {
 fn four_bit_floats_are_multiplied_in_four_bits() {
     let (n, k) = (37, 320);
     let block = |row: usize, group: usize| {
-        let nibbles = (0..16).map(move |index| ((row * 31 + group * 7 + index * 13) * 2_654_435_761 >> 7) as u8);
+        let nibbles = (0..16).map(move |index| (((row * 31 + group * 7 + index * 13) * 2_654_435_761) >> 7) as u8);
         std::iter::once(118 + ((row + group) % 17) as u8).chain(nibbles)
     };
     let bytes: Vec<u8> = (0..n).flat_map(|row| (0..k / 32).flat_map(move |group| block(row, group))).collect();

@@ -280,9 +280,9 @@ impl Session {
                 .filter_map(|index| Some((index, requests[index].take()?, constraints.remove(&index))))
                 .collect();
             let (first, shared, sender) = (ids.start, Arc::clone(&self.shared), sender.clone());
-            let ready = own.into_iter().map(move |(index, mut request, constraint)| {
+            let ready = own.into_iter().map(move |(index, request, constraint)| {
                 let stream = shared.model.text_stream(&request.tokens);
-                let generation = Generation::new(&mut request, stream, constraint);
+                let generation = Generation::new(&request, stream, constraint);
                 Submission {
                     id: first + index as u64,
                     tokens: request.tokens,

@@ -83,8 +83,8 @@ fn read(line: &str, rates: &mut [Rate], about: &mut Option<String>) {
 }
 
 fn share_own(rates: &mut [Rate]) {
-    let own: BTreeMap<String, Option<f64>> =
-        rates.iter().map(|rate| (rate.name.replace("-own", "-shared"), rate.peer)).collect();
+    let of_own = |rate: &Rate| Some((format!("{}-shared", rate.name.strip_suffix("-own")?), rate.peer));
+    let own: BTreeMap<String, Option<f64>> = rates.iter().filter_map(of_own).collect();
     for rate in rates.iter_mut().filter(|rate| rate.name.ends_with("-shared")) {
         rate.peer = own.get(rate.name).copied().flatten();
     }

@@ -29,9 +29,11 @@ const TASKS: u32 = 30;
 
 /// Right or wrong at a task, given how many successes stand in front of it. Any rule will do that is not monotone.
 fn is_right(task: u32, remembered: usize) -> bool {
+    // Tasks of one kind differ, or a history of one kind would stay where all of it fails.
+    let moved = remembered + task as usize / 3;
     match task % 3 {
-        0 => remembered % 4 != 1,
-        1 => remembered.is_multiple_of(2),
+        0 => moved % 4 != 1,
+        1 => moved.is_multiple_of(2),
         _ => remembered > 3 && remembered < 11,
     }
 }
