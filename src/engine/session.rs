@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
@@ -273,19 +273,20 @@ impl Session {
             is_open
         });
         let runs = self.replicas.runs(&requests, order);
-        let mut requests: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
+        // One copy of a call's requests, whatever takes them: a plan may hold a hundred thousand.
+        let open = Arc::new(Mutex::new((requests, constraints)));
         for (replica, run) in runs {
-            let own: Vec<(usize, Request, Option<Constraint>)> = run
-                .into_iter()
-                .filter_map(|index| Some((index, requests[index].take()?, constraints.remove(&index))))
-                .collect();
-            let (first, shared, sender) = (ids.start, Arc::clone(&self.shared), sender.clone());
-            let ready = own.into_iter().map(move |(index, request, constraint)| {
+            let (first, open, shared, sender) =
+                (ids.start, Arc::clone(&open), Arc::clone(&self.shared), sender.clone());
+            let ready = run.into_iter().map(move |index| {
+                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+                let (requests, constraints) = &mut *open;
+                let request = &mut requests[index];
                 let stream = shared.model.text_stream(&request.tokens);
-                let generation = Generation::new(&request, stream, constraint);
+                let generation = Generation::new(request, stream, constraints.remove(&index));
                 Submission {
                     id: first + index as u64,
-                    tokens: request.tokens,
+                    tokens: std::mem::take(&mut request.tokens),
                     outputs: Outputs::Last,
                     work: Work::Generation(Box::new(generation)),
                     reply: Reply { index, sender: sender.clone(), streams },
