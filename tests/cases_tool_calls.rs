@@ -9,11 +9,8 @@ use serde_json::{Value, json};
 
 /// Ids that are not about reading a reply.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("tc-scalar", "compares given calls with a gold list: a scorer of tool-call benchmarks, which is not here yet"),
-    (
-        "tc-parallel-order",
-        "compares given calls with a gold list: a scorer of tool-call benchmarks, which is not here yet",
-    ),
+    ("tc-scalar", "compares given calls with a gold list: tests/bfcl.rs has the scorer's verdicts"),
+    ("tc-parallel-order", "compares given calls with a gold list: tests/bfcl.rs has the scorer's verdicts"),
 ];
 
 fn cases() -> Option<Vec<Value>> {
