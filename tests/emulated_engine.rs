@@ -7,6 +7,7 @@
 mod engine;
 
 use engine::{Outcome, Storage, TINY, Written, outcomes, start};
+use lifelong::engine::forced::ForcedRequest;
 use lifelong::engine::request::Request;
 use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{Engine, EngineOptions};
@@ -56,6 +57,40 @@ fn completions_are_those_of_the_processor_in_any_batch() {
     let together = run(&device, 8);
     assert_eq!(tokens(&together), tokens(&expected));
     assert_eq!(run(&device, 1), together, "alone and in a batch");
+}
+
+/// Rows whose log-probabilities are asked for stand in the batches of rows that are drawn on the device.
+#[test]
+fn forced_tokens_have_the_processors_log_probabilities_beside_drawn_ones() {
+    let device = match Device::emulated(0) {
+        Ok(device) => device,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let written = Written::new(TINY, Storage::F32, 11);
+    let requests = requests();
+    let forced: Vec<ForcedRequest> = requests
+        .iter()
+        .map(|request| ForcedRequest { prompt: request.tokens.clone(), continuation: request.tokens[..3].to_vec() })
+        .collect();
+    let run = |device: &Device| {
+        let options = EngineOptions { max_batch: 12, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        let engine = start(&written.load(device), options);
+        let session = engine.session();
+        let asked = session.logprobs_all(forced.clone());
+        let drawn = tokens(&outcomes(&session, &requests));
+        let mut found: Vec<(usize, Vec<f32>)> = asked.map(|(index, found)| (index, found.unwrap().logprobs)).collect();
+        found.sort_by_key(|(index, _)| *index);
+        (drawn, found)
+    };
+    let (expected_drawn, expected) = run(&Device::cpu(1));
+    let (drawn, found) = run(&device);
+    assert_eq!(drawn, expected_drawn);
+    assert_eq!(found.len(), forced.len());
+    for ((index, found), (_, expected)) in found.iter().zip(&expected) {
+        assert_eq!(found.len(), 3);
+        let off = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+        assert!(off <= 1e-4, "request {index}: {found:?}, expected {expected:?}");
+    }
 }
 
 /// The same model on several devices, fed from one plan.
