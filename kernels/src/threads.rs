@@ -281,6 +281,11 @@ impl<'a, T> Parts<'a, T> {
         Self { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
     }
 
+    /// Where an element lies, for a hint to the cache; it may lie outside of the slice.
+    pub(crate) fn address(&self, index: usize) -> *const T {
+        self.start.wrapping_add(index)
+    }
+
     /// A part to read.
     ///
     /// # Safety

@@ -13,3 +13,16 @@ pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
 }
+
+/// As [`prefetch`], for a line that will be written.
+#[inline(always)]
+pub(crate) fn prefetch_to_write<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; processors without this hint treat it as a no-operation.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -10,11 +10,11 @@ use crate::device::InstructionSet;
 use crate::matrix::{BlockScales, Blocks, LEVELS};
 use crate::ops::matmul::Precision;
 
-/// Multiplies all rows by the given tiles, by the kernel compiled for the form of the weights.
+/// Multiplies rows, which start on a panel, by the given tiles, by the kernel compiled for the form of the weights.
 pub(super) fn multiply(
     instruction_set: InstructionSet,
     out: &Output<'_>,
-    rows: usize,
+    rows: Range<usize>,
     x: &Activations,
     w: &Blocks,
     tiles: Range<usize>,
@@ -40,22 +40,22 @@ pub(super) fn multiply(
 fn multiply_form<const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
     instruction_set: InstructionSet,
     out: &Output<'_>,
-    rows: usize,
+    rows: Range<usize>,
     x: &Activations,
     w: &Blocks,
     tiles: Range<usize>,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if instruction_set == InstructionSet::Avx512Amx && rows >= PANEL_ROWS && x.precision() == Precision::Bits8 {
+    if instruction_set == InstructionSet::Avx512Amx && rows.len() >= PANEL_ROWS && x.precision() == Precision::Bits8 {
         let pairs = tiles.start..tiles.start + tiles.len() / 2 * 2;
         // SAFETY: a device is constructed only with an instruction set that `is_available`; the tiles are this task's.
-        unsafe { super::tiled::multiply::<BITS, HALVES, MINIMA, WIDTH>(out, rows, x, w, pairs.clone()) };
-        let rest = rows / PANEL_ROWS * PANEL_ROWS;
-        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, rest..rows, x, w, pairs.clone());
-        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, 0..rows, x, w, pairs.end..tiles.end);
+        unsafe { super::tiled::multiply::<BITS, HALVES, MINIMA, WIDTH>(out, rows.clone(), x, w, pairs.clone()) };
+        let rest = rows.start + rows.len() / PANEL_ROWS * PANEL_ROWS..rows.end;
+        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, rest, x, w, pairs.clone());
+        multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, rows, x, w, pairs.end..tiles.end);
         return;
     }
-    multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, 0..rows, x, w, tiles);
+    multiply_tiles::<BITS, HALVES, MINIMA, WIDTH>(instruction_set, out, rows, x, w, tiles);
 }
 
 kernel! {
@@ -223,6 +223,9 @@ fn multiply_panel<
     let levels = x.levels.chunks_exact(R * 32);
     let (starts, factors) = (x.starts.chunks_exact(HALVES * R), x.factors.chunks_exact(HALVES * R));
     let x_groups = levels.zip(x.scales.chunks_exact(R)).zip(starts).zip(factors);
+    for row in 0..R {
+        out.prefetch(first + row, tile);
+    }
     let mut sums = [v.splat(0.0); R];
     for (group, (((levels, x_scales), starts), factors)) in x_groups.enumerate() {
         let levels = levels.as_chunks::<4>().0;
@@ -238,26 +241,43 @@ fn multiply_panel<
                 minimum[half] = w.minima.load::<V, WIDTH>(v, group * HALVES + half);
             }
         }
-        for row in 0..R {
-            let x_scale = v.splat(x_scales[row]);
-            for half in 0..HALVES {
-                let at = half * R + row;
-                let start = v.splat_integers(if MINIMA == 1 { 0 } else { starts[at] });
-                let mut dot = if FINE == 1 { v.splat_integers(0) } else { start };
-                for quad in half * 8 / HALVES..(half + 1) * 8 / HALVES {
-                    let x = levels[row * 8 + quad];
-                    dot = if BITS == 4 { v.dot_small(dot, quads[quad], x) } else { v.dot(dot, quads[quad], x) };
+        for half in 0..HALVES {
+            // A column of all rows before the next column, so that no product waits for the one before it.
+            let columns = half * 8 / HALVES..(half + 1) * 8 / HALVES;
+            let mut dots = [v.splat_integers(0); R];
+            if MINIMA == 0 && FINE == 0 {
+                for row in 0..R {
+                    dots[row] = v.splat_integers(starts[half * R + row]);
                 }
-                if FINE == 1 {
-                    dot = v.shift_add(dot, start);
-                    for quad in half * 8 / HALVES..(half + 1) * 8 / HALVES {
+            }
+            for quad in columns.clone() {
+                for row in 0..R {
+                    let x = levels[row * 8 + quad];
+                    dots[row] =
+                        if BITS == 4 { v.dot_small(dots[row], quads[quad], x) } else { v.dot(dots[row], quads[quad], x) };
+                }
+            }
+            if FINE == 1 {
+                for row in 0..R {
+                    let start = if MINIMA == 1 { 0 } else { starts[half * R + row] };
+                    dots[row] = v.shift_add(dots[row], v.splat_integers(start));
+                }
+                for quad in columns {
+                    for row in 0..R {
                         let x = lows[row * 8 + quad];
-                        dot = if BITS == 4 { v.dot_small(dot, quads[quad], x) } else { v.dot(dot, quads[quad], x) };
+                        dots[row] = if BITS == 4 {
+                            v.dot_small(dots[row], quads[quad], x)
+                        } else {
+                            v.dot(dots[row], quads[quad], x)
+                        };
                     }
                 }
-                sums[row] = v.multiply_add(v.multiply(scale[half], x_scale), v.to_floats(dot), sums[row]);
+            }
+            for row in 0..R {
+                let scale = v.multiply(scale[half], v.splat(x_scales[row]));
+                sums[row] = v.multiply_add(scale, v.to_floats(dots[row]), sums[row]);
                 if MINIMA == 1 {
-                    sums[row] = v.multiply_add(minimum[half], v.splat(factors[at]), sums[row]);
+                    sums[row] = v.multiply_add(minimum[half], v.splat(factors[half * R + row]), sums[row]);
                 }
             }
         }

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::Cpu;
+use super::prefetch::prefetch_to_write;
 use super::vector::{LANES, Vector};
 use crate::device::InstructionSet;
 use crate::matrix::{Matrix, Storage, TILE_ROWS};
@@ -23,6 +24,10 @@ use quantize::Activations;
 
 /// Multiply-adds a task should do at least.
 const PRODUCTS_A_TASK: usize = 1 << 16;
+/// Outputs of a row from which on rows lie far apart: those of a vocabulary.
+const FAR_OUTPUTS: usize = 1 << 14;
+/// Quantised activations that are multiplied by all weights before the next ones come, to stay in a cache of 1 MiB.
+const NEAR_BYTES: usize = 400 << 10;
 /// Tasks for each thread, so that one thread that comes late does not hold up the rest.
 const TASKS_A_THREAD: usize = 16;
 
@@ -68,15 +73,20 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
         }
         let activations = &*activations;
         let tiles: usize = outputs.iter().map(Output::tiles).sum();
+        let rows_a_run = rows_a_run(outputs[0].w, rows);
+        let runs = rows.div_ceil(rows_a_run);
         let tasks = (tiles * rows * k * TILE_ROWS / PRODUCTS_A_TASK).clamp(1, cpu.threads() * TASKS_A_THREAD);
-        let tiles_a_task = tiles.div_ceil(tasks).next_multiple_of(plain::TILES);
-        cpu.run(tiles.div_ceil(tiles_a_task), |task| {
+        let tiles_a_task = (tiles * runs).div_ceil(tasks).next_multiple_of(plain::TILES);
+        let tasks_a_run = tiles.div_ceil(tiles_a_task);
+        cpu.run(runs * tasks_a_run, |task| {
+            let (run, task) = (task / tasks_a_run, task % tasks_a_run);
+            let rows = run * rows_a_run..rows.min((run + 1) * rows_a_run);
             let mut range = task * tiles_a_task..tiles.min((task + 1) * tiles_a_task);
             for output in outputs.iter() {
                 let count = output.tiles();
                 let part = range.start.min(count)..range.end.min(count);
                 if !part.is_empty() {
-                    multiply_tiles(cpu.instruction_set, output, rows, x, activations, part);
+                    multiply_tiles(cpu.instruction_set, output, rows.clone(), x, activations, part);
                 }
                 range = range.start.saturating_sub(count)..range.end.saturating_sub(count);
             }
@@ -84,10 +94,18 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
     });
 }
 
+/// Rows that every thread multiplies before the next ones: of quantised ones as many as stay near a core.
+fn rows_a_run(w: &Matrix, rows: usize) -> usize {
+    match w.storage() {
+        Storage::Blocks(_) => (NEAR_BYTES / w.columns()).next_multiple_of(quantize::PANEL_ROWS).clamp(1, rows.max(1)),
+        _ => rows.max(1),
+    }
+}
+
 fn multiply_tiles(
     instruction_set: InstructionSet,
     out: &Output<'_>,
-    rows: usize,
+    rows: Range<usize>,
     x: &[f32],
     activations: &Activations,
     tiles: Range<usize>,
@@ -116,6 +134,14 @@ impl<'a> Output<'a> {
 
     fn tiles(&self) -> usize {
         self.width.div_ceil(TILE_ROWS)
+    }
+
+    /// Brings near where one tile of one row will be written, if rows are many pages apart: then a store would wait.
+    #[inline(always)]
+    fn prefetch(&self, row: usize, tile: usize) {
+        if self.width >= FAR_OUTPUTS {
+            prefetch_to_write(self.values.address(row * self.width + tile * LANES));
+        }
     }
 
     /// Writes one tile of one row, bias added.

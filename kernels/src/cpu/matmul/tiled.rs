@@ -21,14 +21,14 @@ thread_local! {
     static UNPACKED: RefCell<Aligned<u8>> = RefCell::default();
 }
 
-/// Multiplies the first `rows / 8` panels by `tiles`, an even number of tiles.
+/// Multiplies the whole panels of 8 rows in `rows`, which start on a panel, by `tiles`, an even number of tiles.
 ///
 /// # Safety
 /// The processor has tile registers and what [`Avx512`] stands for; the tiles are this task's.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn multiply<const BITS: usize, const HALVES: usize, const MINIMA: usize, const WIDTH: usize>(
     out: &Output<'_>,
-    rows: usize,
+    rows: Range<usize>,
     x: &Activations,
     w: &Blocks,
     tiles: Range<usize>,
@@ -48,7 +48,7 @@ pub(super) unsafe fn multiply<const BITS: usize, const HALVES: usize, const MINI
                 unpack::<WIDTH>(v, pair[1].levels, second);
                 [first, second]
             };
-            for first in (0..rows / TILE_PANEL_ROWS).map(|panel| panel * TILE_PANEL_ROWS) {
+            for first in rows.clone().step_by(TILE_PANEL_ROWS).take(rows.len() / TILE_PANEL_ROWS) {
                 let panel = x.panel(first..first + TILE_PANEL_ROWS);
                 // SAFETY: as for this function; a panel of 8 rows holds `w.groups` groups, as do both tiles.
                 unsafe { multiply_panel(v, &registers, out, first, tile, &pair, levels, panel) };
