@@ -91,7 +91,7 @@ fn a_cancelled_request_leaves_the_next_one_alone() {
 #[test]
 fn keys_and_values_in_another_type_are_refused() {
     let folder = written("olmo2");
-    let options = EngineOptions { kv_type: KvType::F16, ..EngineOptions::default() };
+    let options = EngineOptions { kv_type: Some(KvType::F16), ..EngineOptions::default() };
     match Engine::start(model(folder.path()), &options).err() {
         Some(Error::Option { option: "kv_type", expected, .. }) => assert!(expected.contains("f32"), "{expected}"),
         other => panic!("{other:?}"),

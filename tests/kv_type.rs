@@ -28,9 +28,9 @@ fn the_command_line_chooses_it() {
         let sampling = ["--temperature", "1.5", "--max-tokens", "96", "--kv-memory", "64MiB"];
         stdout(&lifelong(&[&head[..], &sampling[..], more].concat()))
     };
-    let exact = complete(&[]);
-    assert_eq!(exact, complete(&["--kv-type", "f32"]), "exact is the default");
-    let (half, brain) = (complete(&["--kv-type", "f16"]), complete(&["--kv-type", "bf16"]));
+    let half = complete(&[]);
+    assert_eq!(half, complete(&["--kv-type", "f16"]), "f16 is the default");
+    let (exact, brain) = (complete(&["--kv-type", "f32"]), complete(&["--kv-type", "bf16"]));
     assert!(exact != brain && half != brain, "bf16 rounds nothing: {brain}");
 
     let refused = lifelong(&["generate", "--model", MODEL, "--prompt", "a", "--kv-type", "f8"]);
@@ -54,12 +54,12 @@ fn a_run_file_chooses_it_and_a_run_does_not_change_it() {
         lifelong(&["run", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
     };
     let replies = |out: &Path| fs::read_to_string(out.join("attempts.jsonl")).unwrap();
-    let [exact, brain] = ["exact", "brain"].map(|name| folder.path().join(name));
-    stdout(&run("", &exact));
+    let [half, brain] = ["half", "brain"].map(|name| folder.path().join(name));
+    stdout(&run("", &half));
     stdout(&run("kv_type = \"bf16\"", &brain));
-    assert_ne!(replies(&exact), replies(&brain), "the run's cache rounds nothing");
+    assert_ne!(replies(&half), replies(&brain), "the run's cache rounds nothing");
 
-    let refused = run("kv_type = \"bf16\"", &exact);
+    let refused = run("kv_type = \"bf16\"", &half);
     let message = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && message.contains("models.kv_type"), "{message}");
 }

@@ -98,6 +98,15 @@ impl Device {
         }
     }
 
+    /// Runs `task(0)` … `task(count − 1)`, each once, on the threads that take part in operations, and returns when all are
+    /// done: work between operations so finds those threads awake. A GPU has none; its caller does all tasks.
+    pub fn run(&self, count: usize, task: impl Fn(usize) + Sync) {
+        match self.backend() {
+            Backend::Cpu(cpu) => cpu.run(count, task),
+            Backend::Cuda(_) => (0..count).for_each(task),
+        }
+    }
+
     /// Waits until everything that was asked of the device is done. Until then [`crate::Values`] made for it are for
     /// operations only; the processor is done when an operation returns.
     ///

@@ -17,7 +17,7 @@
 /// or by what a layer asks of one. A run is continued only by the arithmetic that it was begun with.
 ///
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value.
-pub const ARITHMETIC: u32 = 2;
+pub const ARITHMETIC: u32 = 3;
 
 pub mod checks;
 mod cpu;

@@ -144,7 +144,7 @@ fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize, shape: EngineSh
     let blocks = (tokens + max_batch * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
     let block = KvGeometry { kv_type, ..model.decoder.geometry().kv(blocks) }.bytes_per_block();
     let kv_memory_bytes = Some((block * blocks) as u64);
-    let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type };
+    let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type: Some(kv_type) };
     Engine::start(model.clone(), &options)
 }
 

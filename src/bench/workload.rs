@@ -4,6 +4,8 @@ use std::fmt;
 
 use lifelong_kernels::KvType;
 
+use crate::engine::KV_TYPE;
+
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -81,7 +83,7 @@ pub struct EngineShape {
 impl EngineShape {
     /// The defaults of the program, on a processor.
     pub const PROCESSOR: EngineShape =
-        EngineShape { max_batch: 64, prefill_chunk: 256, kv_type: KvType::F32, matrix_requests: 16 };
+        EngineShape { max_batch: 64, prefill_chunk: 256, kv_type: KV_TYPE, matrix_requests: 16 };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

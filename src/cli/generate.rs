@@ -50,9 +50,9 @@ pub struct GenerateArgs {
     /// The reply is JSON that this JSON schema describes, exactly: tokens that lead out of it cannot be drawn
     #[arg(long, value_name = "FILE.json")]
     json_schema: Option<PathBuf>,
-    /// How keys and values of past tokens are kept; the shorter types change results a little
-    #[arg(long, value_enum, default_value_t)]
-    kv_type: KvType,
+    /// How keys and values of past tokens are kept; each changes results a little [default: f16]
+    #[arg(long, value_enum)]
+    kv_type: Option<KvType>,
     /// Quantise the projections of a checkpoint in plain floats (safetensors bf16, f16, f32 or fp8) when it is loaded: less
     /// memory, other results
     #[arg(long, value_enum)]

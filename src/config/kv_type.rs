@@ -4,23 +4,16 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Rounded to nearest when stored; attention itself runs in `f32`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub enum KvType {
-    /// Exact
-    #[default]
+    /// Exact, twice the memory
     F32,
-    /// Half the memory, 11 significant bits
+    /// 11 significant bits, up to 65 504
     F16,
-    /// Half the memory, 8 significant bits
+    /// 8 significant bits, any size
     Bf16,
-}
-
-impl KvType {
-    pub(super) fn is_default(&self) -> bool {
-        *self == KvType::default()
-    }
 }
 
 impl From<KvType> for lifelong_kernels::KvType {

@@ -1,7 +1,13 @@
 //! Which blocks of the KV cache are in use, and by how many rows.
 
+use lifelong_kernels::KvType;
+
 /// Tokens a block: keys and values of this many consecutive positions of one request, in every layer.
 pub const BLOCK_TOKENS: usize = 16;
+
+/// How keys and values are kept unless asked otherwise: half the memory of `f32` to hold and to read, at a rounding far below
+/// that of quantised weights and activations.
+pub(crate) const KV_TYPE: KvType = KvType::F16;
 
 /// Names one block of the KV cache.
 pub(crate) type BlockId = u32;

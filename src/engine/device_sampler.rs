@@ -18,7 +18,7 @@ use super::sampler::{Draw, Found, NonFinite, Sampler, Wanted};
 /// [`Error::Cuda`] when the device fails.
 pub(crate) fn sample(
     device: &Device,
-    sampler: &mut Sampler,
+    sampler: &Sampler,
     logits: &Values,
     vocabulary: usize,
     wanted: &[Wanted<'_>],
@@ -44,7 +44,7 @@ pub(crate) fn sample(
 /// The rows that are not plain, in order.
 fn find_others(
     device: &Device,
-    sampler: &mut Sampler,
+    sampler: &Sampler,
     logits: &Values,
     vocabulary: usize,
     wanted: &[Wanted<'_>],

@@ -39,3 +39,5 @@ mod step;
 mod stop;
 mod submission;
 mod thought;
+
+pub(crate) use block::KV_TYPE;

@@ -5,8 +5,11 @@
 //! selection. Whatever is kept, the draw walks it in order of token id: the algorithm that found the set cannot be
 //! told from the token that was drawn.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::sync::Mutex;
+
+use lifelong_kernels::Device;
 
 use super::grammar::Constraint;
 use super::penalty::History;
@@ -62,19 +65,17 @@ pub(crate) struct Draw {
 
 /// Draws for many rows at once.
 pub(crate) struct Sampler {
-    /// The threads beside the caller's; `None` when there are none.
-    pool: Option<rayon::ThreadPool>,
-    /// One a thread.
-    scratches: Vec<Scratch>,
+    /// The threads of the forward pass, which have nothing to do meanwhile; beside a GPU threads of its own.
+    processor: Device,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl Sampler {
-    /// A sampler on `threads` threads (at least 1), the caller's among them.
-    pub(crate) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        let beside = threads.max(1) - 1;
-        let builder = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("sampler-{index}"));
-        let pool = if beside > 0 { Some(builder.num_threads(beside).build()?) } else { None };
-        Ok(Sampler { pool, scratches: vec![Scratch::default(); beside + 1] })
+    pub(crate) fn new(device: &Device) -> Self {
+        Sampler { processor: if device.is_gpu() { Device::cpu(device.threads()) } else { device.clone() } }
     }
 
     /// One result a row, in order: a function of its own logits and what is wanted of them.
@@ -82,40 +83,28 @@ impl Sampler {
     /// # Shapes
     /// `logits`: `[rows.len(), vocabulary]`; changed by the penalties.
     pub(crate) fn sample(
-        &mut self,
+        &self,
         logits: &mut [f32],
         vocabulary: usize,
         rows: &[Wanted<'_>],
     ) -> Vec<Result<Found, NonFinite>> {
         debug_assert_eq!(logits.len(), rows.len() * vocabulary);
-        let rows_each = rows.len().div_ceil(self.scratches.len()).max(1);
         let mut draws = vec![Err(NonFinite); rows.len()];
-        let mut groups = draws
-            .chunks_mut(rows_each)
-            .zip(rows.chunks(rows_each).zip(logits.chunks_mut(rows_each * vocabulary)))
-            .zip(&mut self.scratches);
-        let draw_group = |((draws, (rows, logits)), scratch): Group<'_, '_>| {
-            for ((slot, row), logits) in draws.iter_mut().zip(rows).zip(logits.chunks_exact_mut(vocabulary)) {
-                *slot = match row {
+        // Each task has its row's lock for itself.
+        let tasks: Vec<_> = draws.iter_mut().zip(logits.chunks_exact_mut(vocabulary)).map(Mutex::new).collect();
+        self.processor.run(rows.len(), |row| {
+            if let Ok(mut task) = tasks[row].lock() {
+                let (slot, logits) = &mut *task;
+                **slot = SCRATCH.with_borrow_mut(|scratch| match &rows[row] {
                     Wanted::Draw(sampling) => draw(logits, sampling, scratch).map(Found::Draw),
                     Wanted::Logprob(token) => logprob(logits, *token, scratch).map(Found::Logprob),
-                };
+                });
             }
-        };
-        let own = groups.next();
-        match &self.pool {
-            Some(pool) => pool.in_place_scope(|scope| {
-                groups.for_each(|group| scope.spawn(move |_| draw_group(group)));
-                own.into_iter().for_each(draw_group);
-            }),
-            None => own.into_iter().for_each(draw_group),
-        }
+        });
+        drop(tasks);
         draws
     }
 }
-
-/// The rows of one thread: results, what is wanted and of which logits, and buffers.
-type Group<'a, 'r> = ((&'a mut [Result<Found, NonFinite>], (&'a [Wanted<'r>], &'a mut [f32])), &'a mut Scratch);
 
 /// Buffers of one thread, kept between rows.
 #[derive(Clone, Debug, Default)]
@@ -223,33 +212,31 @@ fn keep(logits: &[f32], sampling: &Sampling, scratch: &mut Scratch) -> Result<Ke
         return Ok(Kept::One(first_of(greatest, logits, &scratch.maxima)));
     }
     let temperature = sampling.temperature as f32;
-    let mut total;
     if let Some(k) = sampling.top_k_of(logits.len()) {
         keep_top_k(k, logits, scratch);
         for candidate in &mut scratch.kept {
             candidate.weight = exp_nonpositive((candidate.logit - greatest) / temperature);
         }
-        total = mass(&scratch.kept);
+        if sampling.top_p < 1.0 {
+            let target = sampling.top_p * mass(&scratch.kept);
+            keep_until(nucleus_boundary(target, greatest, temperature, STEPS, scratch), &mut scratch.kept);
+        }
     } else {
-        total = weigh(&mut scratch.weights, &mut scratch.sums, logits, greatest, temperature);
-        // What weighs less than this sums to less than 1 − p of the total, so the p likeliest are all above it.
-        let least = ((1.0 - sampling.top_p) * total / logits.len() as f64) as f32 * 0.999;
-        let least = least.max(if sampling.top_p == 1.0 { sampling.min_p as f32 } else { 0.0 });
-        if least == 0.0 && sampling.top_p == 1.0 {
+        let total = weigh(&mut scratch.weights, &mut scratch.sums, logits, greatest, temperature);
+        if sampling.top_p < 1.0 {
+            let boundary = keep_nucleus(sampling.top_p, total, greatest, temperature, logits, scratch);
+            keep_until(boundary, &mut scratch.kept);
+        } else if sampling.min_p > 0.0 {
+            keep_heavier(sampling.min_p as f32, logits, scratch);
+        } else {
             return Ok(Kept::All(total));
         }
-        keep_heavier(least, logits, scratch);
-    }
-    if sampling.top_p < 1.0 {
-        let boundary = nucleus_boundary(sampling.top_p * total, greatest, temperature, scratch);
-        keep_only(&mut scratch.kept, |candidate| candidate.is_at_least(&boundary));
     }
     if sampling.min_p > 0.0 {
         // The greatest weight is 1.
         keep_only(&mut scratch.kept, |candidate| f64::from(candidate.weight) >= sampling.min_p);
     }
-    total = mass(&scratch.kept);
-    Ok(Kept::Some(total))
+    Ok(Kept::Some(mass(&scratch.kept)))
 }
 
 /// The lowest id whose logit is the greatest.
@@ -302,15 +289,58 @@ fn keep_heavier(least: f32, logits: &[f32], scratch: &mut Scratch) {
     }
 }
 
-/// The token that crosses the limit: likeliest first, the first whose weight brings the sum to `target`.
+/// Puts at least the likeliest tokens that weigh `top_p` of `total` together into `scratch.kept`; gives the one that crosses
+/// this limit.
+///
+/// A few hundred tokens mostly hold all of it, so those are tried first that weigh more than e⁻ᵈ of the likeliest. They
+/// are all tokens of the first 64 d steps, whose sums are then the sums over the whole vocabulary.
+fn keep_nucleus(
+    top_p: f64,
+    total: f64,
+    greatest: f32,
+    temperature: f32,
+    logits: &[f32],
+    scratch: &mut Scratch,
+) -> Option<Candidate> {
+    const DEPTHS: [usize; 2] = [5, 9];
+    /// Steps that rounding might have cut.
+    const MARGIN: usize = 2;
+    // What weighs less than this sums to less than 1 − p of the total, so the p likeliest are all above it.
+    let least = ((1.0 - top_p) * total / logits.len() as f64) as f32 * 0.999;
+    for depth in DEPTHS {
+        let shallow = exp_nonpositive(-(depth as f32));
+        if shallow <= least {
+            break;
+        }
+        keep_heavier(shallow, logits, scratch);
+        let steps = depth * STEPS_A_TEMPERATURE - MARGIN;
+        if let Some(boundary) = nucleus_boundary(top_p * total, greatest, temperature, steps, scratch) {
+            return Some(boundary);
+        }
+    }
+    keep_heavier(least, logits, scratch);
+    nucleus_boundary(top_p * total, greatest, temperature, STEPS, scratch)
+}
+
+/// Steps of the distance to the greatest logit by which weights are summed; what is farther belongs to the last.
+const STEPS: usize = 2048;
+const STEPS_A_TEMPERATURE: usize = 64;
+
+/// The token that crosses the limit: likeliest first, the first whose weight brings the sum to `target`; in the last
+/// step where rounding keeps the sum below. `None` where fewer steps than all do not hold so much.
 ///
 /// Sums weights by how far a logit is below the greatest, in steps of 1/64 of the temperature, and sorts only the step
 /// in which the sum crosses.
-fn nucleus_boundary(target: f64, greatest: f32, temperature: f32, scratch: &mut Scratch) -> Candidate {
-    const STEPS: usize = 2048;
+fn nucleus_boundary(
+    target: f64,
+    greatest: f32,
+    temperature: f32,
+    steps: usize,
+    scratch: &mut Scratch,
+) -> Option<Candidate> {
     let Scratch { kept, selection, masses, .. } = scratch;
     // Subtraction, scaling and truncation keep order, so a likelier token is never in a later step.
-    let steps_each = 64.0 / temperature;
+    let steps_each = STEPS_A_TEMPERATURE as f32 / temperature;
     let step_of = |candidate: &Candidate| (((greatest - candidate.logit) * steps_each) as usize).min(STEPS - 1);
     masses.clear();
     masses.resize(STEPS, 0.0);
@@ -318,14 +348,18 @@ fn nucleus_boundary(target: f64, greatest: f32, temperature: f32, scratch: &mut 
         masses[step_of(candidate)] += f64::from(candidate.weight);
     }
     let mut before = 0.0;
-    let mut crossing = 0;
-    for (step, &mass) in masses.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
-        crossing = step;
+    let mut crossing = None;
+    for (step, &mass) in masses[..steps].iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
         if before + mass >= target {
+            crossing = Some(step);
             break;
         }
         before += mass;
     }
+    if crossing.is_none() && steps == STEPS {
+        crossing = masses.iter().rposition(|mass| *mass > 0.0);
+    }
+    let crossing = crossing?;
     selection.clear();
     selection.extend(kept.iter().filter(|candidate| step_of(candidate) == crossing));
     selection.sort_unstable_by(Candidate::likelier);
@@ -333,7 +367,14 @@ fn nucleus_boundary(target: f64, greatest: f32, temperature: f32, scratch: &mut 
         before += f64::from(candidate.weight);
         before >= target
     });
-    selection[crosses.unwrap_or(selection.len() - 1)]
+    crosses.map_or(selection.last(), |index| selection.get(index)).copied()
+}
+
+/// Keeps the candidates down to the boundary, if there is one.
+fn keep_until(boundary: Option<Candidate>, kept: &mut Vec<Candidate>) {
+    if let Some(boundary) = boundary {
+        keep_only(kept, |candidate| candidate.is_at_least(&boundary));
+    }
 }
 
 /// `Vec::retain` without a branch on the outcome: which candidates stay is unpredictable in a flat distribution.
@@ -558,7 +599,7 @@ mod tests {
             })
             .collect();
         for threads in [1, 2, 3, 16] {
-            let mut sampler = Sampler::new(threads).unwrap();
+            let sampler = Sampler::new(&Device::cpu(threads));
             assert_eq!(sampler.sample(&mut logits.clone(), VOCABULARY, &rows), alone);
             assert_eq!(sampler.sample(&mut logits[..VOCABULARY].to_vec(), VOCABULARY, &rows[..1]), alone[..1]);
         }

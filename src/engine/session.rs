@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
 use lifelong_models::Batching;
 
-use super::block::{BLOCK_TOKENS, blocks_for};
+use super::block::{BLOCK_TOKENS, KV_TYPE, blocks_for};
 use super::cache::Cache;
 use super::error::{Error, Result};
 use super::forced::{ForcedLogprobs, ForcedRequest};
@@ -46,19 +46,13 @@ pub struct EngineOptions {
     pub prefill_chunk: usize,
     /// Whether computed prefixes are kept for later requests. Default true.
     pub prefix_cache: bool,
-    /// How keys and values are kept. Default `f32`.
-    pub kv_type: KvType,
+    /// How keys and values are kept. Default `f16`; a model that keeps them itself does so in `f32`.
+    pub kv_type: Option<KvType>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        EngineOptions {
-            max_batch: 64,
-            kv_memory_bytes: None,
-            prefill_chunk: 256,
-            prefix_cache: true,
-            kv_type: KvType::default(),
-        }
+        EngineOptions { max_batch: 64, kv_memory_bytes: None, prefill_chunk: 256, prefix_cache: true, kv_type: None }
     }
 }
 
@@ -455,14 +449,13 @@ impl Iterator for Pieces {
 fn start_core(model: &LoadedModel, options: &EngineOptions) -> Result<(Core, KvGeometry)> {
     let (limits, reuses_prefixes) = limits(model, options)?;
     let geometry = kv_geometry(model, options, limits)?;
-    let device_error = |error: &dyn std::fmt::Display| Error::Forward { reason: error.to_string() };
-    let kv = KvCache::new(&model.device, geometry).map_err(|error| device_error(&error))?;
+    let kv = KvCache::new(&model.device, geometry).map_err(|error| Error::Forward { reason: error.to_string() })?;
     let core = Core {
         decoder: Arc::clone(&model.decoder),
         device: model.device.clone(),
         kv,
         scheduler: Scheduler::new(limits, Cache::new(geometry.blocks, reuses_prefixes)),
-        sampler: Sampler::new(model.device.threads()).map_err(|error| device_error(&error))?,
+        sampler: Sampler::new(&model.device),
         eos: model.eos.clone(),
         stats: Arc::default(),
         buffers: Buffers::default(),
@@ -477,10 +470,10 @@ fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)
             let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
             Ok((limits, options.prefix_cache))
         }
-        Batching::OneAtATime if options.kv_type != KvType::default() => Err(Error::Option {
+        Batching::OneAtATime if options.kv_type.is_some_and(|kv_type| kv_type != KvType::F32) => Err(Error::Option {
             option: "kv_type",
             expected: format!("`f32`: model `{}` keeps its keys and values itself", model.name),
-            found: format!("{:?}", options.kv_type).to_lowercase(),
+            found: options.kv_type.map(|kv_type| format!("{kv_type:?}").to_lowercase()).unwrap_or_default(),
         }),
         Batching::OneAtATime => Ok((Limits { max_batch: 1, prefill_chunk: usize::MAX }, false)),
     }
@@ -489,7 +482,7 @@ fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)
 /// The extents of the KV cache that the budget allows.
 fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
-    let one_block = KvGeometry { kv_type: options.kv_type, ..geometry.kv(1) };
+    let one_block = KvGeometry { kv_type: options.kv_type.unwrap_or(KV_TYPE), ..geometry.kv(1) };
     let bytes_per_block = one_block.bytes_per_block() as u64;
     let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {

@@ -2,7 +2,7 @@
 //!
 //! A row is V logits (49 152 for SmolLM2), walked in chunks of 64. Every sum has one order, fixed by the row alone: 16
 //! lanes inside a chunk, a tree over the lanes, then the chunks from left to right in 64 bits. No multiply-add is
-//! fused and the exponential is our own, so the bits are the same with SSE2, with AVX2 and on another machine, which
+//! fused and the exponential is our own, so the bits are the same with SSE2, AVX2, AVX-512 and on another machine, which
 //! the C library's `expf` does not promise.
 
 /// Logits a chunk.
@@ -109,7 +109,14 @@ fn survey_chunks_body(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool {
                 nans[lane] |= u32::from(group[lane].is_nan());
             }
         }
-        maxima.push(lanes.into_iter().fold(f32::NEG_INFINITY, greater));
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                lanes[lane] = greater(lanes[lane], lanes[lane + width]);
+            }
+            width /= 2;
+        }
+        maxima.push(lanes[0]);
     }
     nans.into_iter().any(|count| count > 0)
 }
@@ -155,62 +162,51 @@ fn reaching_chunk_body(chunk: &[f32; CHUNK], least: f32) -> u64 {
     })
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn survey_chunks_avx2(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool {
-    survey_chunks_body(maxima, chunks)
+/// A function compiled once for each width of registers, and the choice among them at run time. No multiply-add is fused
+/// in any, so the bits are the same.
+macro_rules! for_each_width {
+    (fn $name:ident = $body:ident($($argument:ident: $type:ty),*) $(-> $output:ty)?) => {
+        fn $name($($argument: $type),*) $(-> $output)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512($($argument: $type),*) $(-> $output)? {
+                $body($($argument),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2($($argument: $type),*) $(-> $output)? {
+                $body($($argument),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                use std::arch::is_x86_feature_detected as has;
+                if has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has!("avx2") {
+                    // SAFETY: the line above found all of these on this processor.
+                    return unsafe { avx512($($argument),*) };
+                }
+                if has!("avx2") {
+                    // SAFETY: the line above found AVX2 on this processor.
+                    return unsafe { avx2($($argument),*) };
+                }
+            }
+            $body($($argument),*)
+        }
+    };
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn weigh_chunks_avx2(
-    outputs: &mut [[f32; CHUNK]],
-    sums: &mut Vec<f32>,
-    chunks: &[[f32; CHUNK]],
-    greatest: f32,
-    temperature: f32,
-) {
-    weigh_chunks_body(outputs, sums, chunks, greatest, temperature);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn reaching_chunk_avx2(chunk: &[f32; CHUNK], least: f32) -> u64 {
-    reaching_chunk_body(chunk, least)
-}
-
-fn reaching_chunk(chunk: &[f32; CHUNK], least: f32) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the line above found AVX2 on this processor.
-        return unsafe { reaching_chunk_avx2(chunk, least) };
-    }
-    reaching_chunk_body(chunk, least)
-}
-
-fn survey_chunks(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the line above found AVX2 on this processor.
-        return unsafe { survey_chunks_avx2(maxima, chunks) };
-    }
-    survey_chunks_body(maxima, chunks)
-}
-
-fn weigh_chunks(
-    outputs: &mut [[f32; CHUNK]],
-    sums: &mut Vec<f32>,
-    chunks: &[[f32; CHUNK]],
-    greatest: f32,
-    temperature: f32,
-) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the line above found AVX2 on this processor.
-        return unsafe { weigh_chunks_avx2(outputs, sums, chunks, greatest, temperature) };
-    }
-    weigh_chunks_body(outputs, sums, chunks, greatest, temperature);
-}
+for_each_width!(fn reaching_chunk = reaching_chunk_body(chunk: &[f32; CHUNK], least: f32) -> u64);
+for_each_width!(fn survey_chunks = survey_chunks_body(maxima: &mut Vec<f32>, chunks: &[[f32; CHUNK]]) -> bool);
+for_each_width!(
+    fn weigh_chunks = weigh_chunks_body(
+        outputs: &mut [[f32; CHUNK]],
+        sums: &mut Vec<f32>,
+        chunks: &[[f32; CHUNK]],
+        greatest: f32,
+        temperature: f32
+    )
+);
 
 #[cfg(test)]
 mod tests {

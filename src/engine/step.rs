@@ -182,7 +182,7 @@ impl Core {
             }
         }
         let found = if on_gpu {
-            device_sampler::sample(&self.device, &mut self.sampler, logits, vocabulary, &wanted, &plain)
+            device_sampler::sample(&self.device, &self.sampler, logits, vocabulary, &wanted, &plain)
                 .map_err(|error| Error::Forward { reason: error.to_string() })?
         } else {
             self.sampler.sample(logits, vocabulary, &wanted)

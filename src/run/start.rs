@@ -77,7 +77,7 @@ fn instruction_set(name: &str) -> anyhow::Result<InstructionSet> {
 /// What of a backbone's setting up changes its replies, unlike an [`EngineConfig`].
 #[derive(Clone, Debug, Default)]
 pub struct BackboneSettings {
-    pub kv_type: KvType,
+    pub kv_type: Option<KvType>,
     pub quantize: Option<Quantize>,
     pub chat: ChatSettings,
 }
@@ -118,7 +118,7 @@ fn start_on(files: &ModelFiles, config: &EngineConfig, settings: &BackboneSettin
         kv_memory_bytes: config.kv_memory.map(|size| size.0),
         prefill_chunk: config.prefill_chunk,
         prefix_cache: config.prefix_cache,
-        kv_type: settings.kv_type.into(),
+        kv_type: settings.kv_type.map(Into::into),
     };
     Ok(Engine::start_replicas(loaded, &options)?)
 }

@@ -2,9 +2,10 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
+use crate::engine::KV_TYPE;
 use crate::reply::tool_call::{self, Dialect};
 use lifelong_kernels::ops::delta::{DeltaShape, HeadOrder};
-use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry, KvType};
+use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
 use lifelong_models::config::HuggingFace;
 use lifelong_models::gguf::Header;
@@ -100,7 +101,7 @@ impl Card {
             block_tokens: BLOCK_TOKENS,
             kv_heads: kv_heads?,
             head_dim: head_dim?,
-            kv_type: KvType::default(),
+            kv_type: KV_TYPE,
             state_layers,
             state_values,
         };

@@ -232,11 +232,14 @@ impl Tile<'_> {
         self.finish(cpu, out, &mut total);
     }
 
-    /// The rows of `q`, scaled, one after another.
+    /// The rows of `q`, scaled, side by side: `[D][rows]`.
     fn gather(&self, q: &[f32], scaled: &mut Vec<f32>) {
-        scaled.clear();
-        for place in self.places() {
-            scaled.extend(q[place].iter().map(|q| q * self.shape.scale));
+        let rows = self.rows();
+        scaled.resize(rows * self.shape.head_dim, 0.0);
+        for (row, place) in self.places().enumerate() {
+            for (scaled, q) in scaled[row..].iter_mut().step_by(rows).zip(&q[place]) {
+                *scaled = q * self.shape.scale;
+            }
         }
     }
 

@@ -72,8 +72,13 @@ impl<'a, const FORM: usize> Vectors<'a, FORM> {
         }
     }
 
-    /// No vectors.
-    const NONE: Self = Self { single: &[], half: &[] };
+    #[inline(always)]
+    fn count(&self) -> usize {
+        match FORM {
+            F32 => self.single.len(),
+            _ => self.half.len(),
+        }
+    }
 
     /// Asks for the vector to be brought near, if there is one: it is read soon.
     #[inline(always)]
@@ -163,6 +168,11 @@ impl<'a> Rows<'a> {
         self.outputs.fill([0.0; LANES]);
     }
 
+    /// How many rows there are.
+    fn count(&self) -> usize {
+        self.largest.len()
+    }
+
     fn output(&self, row: usize) -> &[[f32; LANES]] {
         &self.outputs[row * self.width..][..self.width]
     }
@@ -175,7 +185,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Computes the states of a tile over a range of blocks, by the kernel compiled for the form of the stored numbers.
-/// `q` `[queries · group][D]`, scaled.
+/// `q` `[D][queries · group]`, scaled.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn attend_split(
     instruction_set: InstructionSet,
@@ -216,18 +226,14 @@ kernel! {
                 let same = queries[first..].iter().take_while(|query| query.sees(block, tables) == seen).count();
                 if let Some((number, slots)) = seen {
                     let block = blocks.block::<FORM>(number);
-                    let mut next = next_block.map_or((Vectors::NONE, Vectors::NONE), |number| blocks.block::<FORM>(number));
-                    let mut row = first * group;
-                    while row < (first + same) * group {
-                        match (first + same) * group - row {
-                            1 => attend::<V, 1, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
-                            2 => attend::<V, 2, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
-                            3 => attend::<V, 3, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
-                            _ => attend::<V, 4, FORM>(v, rows, row, q, blocks.dim, block, next, slots.clone()),
-                        }
-                        row += 4;
+                    let mut next = next_block.map(|number| blocks.block::<FORM>(number));
+                    let alike = first * group..(first + same) * group;
+                    for row in alike.clone().step_by(4) {
                         // Once is enough.
-                        next = (Vectors::NONE, Vectors::NONE);
+                        match next.take() {
+                            Some(next) => fours::<V, FORM, true>(v, rows, row, alike.end, q, block, next, slots.clone()),
+                            None => fours::<V, FORM, false>(v, rows, row, alike.end, q, block, block, slots.clone()),
+                        }
                     }
                 }
                 first += same;
@@ -236,52 +242,80 @@ kernel! {
     }
 }
 
-/// One block, its keys and its values, for `R` rows; the `next` one, if any, is brought near meanwhile.
+/// Keys by dimension, and values, of one block.
+type Block<'a, const FORM: usize> = (Vectors<'a, FORM>, Vectors<'a, FORM>);
+
+/// Up to four rows of those before `end`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-fn attend<V: Vector, const R: usize, const FORM: usize>(
+fn fours<V: Vector, const FORM: usize, const AHEAD: bool>(
+    v: V,
+    rows: &mut Rows<'_>,
+    row: usize,
+    end: usize,
+    q: &[f32],
+    block: Block<'_, FORM>,
+    next: Block<'_, FORM>,
+    slots: Range<usize>,
+) {
+    match end - row {
+        1 => attend::<V, 1, FORM, AHEAD>(v, rows, row, q, block, next, slots),
+        2 => attend::<V, 2, FORM, AHEAD>(v, rows, row, q, block, next, slots),
+        3 => attend::<V, 3, FORM, AHEAD>(v, rows, row, q, block, next, slots),
+        _ => attend::<V, 4, FORM, AHEAD>(v, rows, row, q, block, next, slots),
+    }
+}
+
+/// One block for `R` rows; with `AHEAD` the `next` one is brought near meanwhile.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows index several arrays
+fn attend<V: Vector, const R: usize, const FORM: usize, const AHEAD: bool>(
     v: V,
     rows: &mut Rows<'_>,
     row: usize,
     q: &[f32],
-    dim: usize,
-    (keys, values): (Vectors<'_, FORM>, Vectors<'_, FORM>),
-    next: (Vectors<'_, FORM>, Vectors<'_, FORM>),
+    (keys, values): Block<'_, FORM>,
+    next: Block<'_, FORM>,
     slots: Range<usize>,
 ) {
-    let scores = scores::<V, R, FORM>(v, &q[row * dim..], dim, keys, next.0);
-    let mut weights = [[0.0; LANES]; R];
-    let mut kept = [1.0; R];
+    let mut scores = scores::<V, R, FORM, AHEAD>(v, &q[row..], rows.count(), keys, next.0);
+    let mut grows = false;
     for index in 0..R {
-        let scores = if slots.len() == LANES { scores[index] } else { mask(v, scores[index], &slots) };
-        let before = rows.largest[row + index];
-        // Mostly no score is larger than all before; then the factor is one and nothing changes.
-        if v.any_less(v.splat(before), scores) {
-            let now = v.largest(scores);
-            rows.largest[row + index] = now;
-            let mut lanes = [0.0; LANES];
-            v.store(&mut lanes, exp(v, v.splat(before - now)));
-            kept[index] = lanes[0];
+        if slots.len() < LANES {
+            scores[index] = mask(v, scores[index], &slots);
         }
-        let scores = exp(v, v.subtract(scores, v.splat(rows.largest[row + index])));
-        v.store(&mut weights[index], scores);
+        grows |= v.any_less(v.splat(rows.largest[row + index]), scores[index]);
+    }
+    let mut kept = [1.0; R];
+    // Mostly no score is larger than all before; then the factors are one and nothing changes.
+    if grows {
+        for index in 0..R {
+            let before = rows.largest[row + index];
+            if v.any_less(v.splat(before), scores[index]) {
+                let now = v.largest(scores[index]);
+                rows.largest[row + index] = now;
+                let mut lanes = [0.0; LANES];
+                v.store(&mut lanes, exp(v, v.splat(before - now)));
+                kept[index] = lanes[0];
+            }
+        }
+    }
+    let mut weights = [[0.0; LANES]; R];
+    for index in 0..R {
+        let weight = exp(v, v.subtract(scores[index], v.splat(rows.largest[row + index])));
+        v.store(&mut weights[index], weight);
         let sum = &mut rows.sums[row + index];
-        v.store(sum, v.multiply_add(v.load(sum), v.splat(kept[index]), scores));
+        v.store(sum, v.multiply_add(v.load(sum), v.splat(kept[index]), weight));
     }
     let width = rows.width;
     let outputs = &mut rows.outputs[row * width..][..R * width];
     let mut column = 0;
     while column < width {
+        let (weights, slots, values) = ((&weights, &kept), slots.clone(), (values, next.1));
         match width - column {
-            1 => {
-                accumulate::<V, R, 1, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
-            }
-            2 | 3 => {
-                accumulate::<V, R, 2, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
-            }
-            _ => {
-                accumulate::<V, R, 4, FORM>(v, outputs, &weights, &kept, (values, next.1), slots.clone(), column, width)
-            }
+            1 => accumulate::<V, R, 1, FORM, AHEAD>(v, outputs, weights, values, slots, column),
+            2 | 3 => accumulate::<V, R, 2, FORM, AHEAD>(v, outputs, weights, values, slots, column),
+            _ => accumulate::<V, R, 4, FORM, AHEAD>(v, outputs, weights, values, slots, column),
         }
         column += match width - column {
             1 => 1,
@@ -291,31 +325,37 @@ fn attend<V: Vector, const R: usize, const FORM: usize>(
     }
 }
 
-/// `q · k` for 16 keys: four chains over the dimensions modulo 4, added as a tree.
+/// `q · k` for 16 keys: four chains over the dimensions modulo 4, added as a tree. `q` begins at the first row, `count` apart
+/// from dimension to dimension.
 #[inline(always)]
-fn scores<V: Vector, const R: usize, const FORM: usize>(
+#[allow(clippy::needless_range_loop)]
+fn scores<V: Vector, const R: usize, const FORM: usize, const AHEAD: bool>(
     v: V,
     q: &[f32],
-    dim: usize,
+    count: usize,
     keys: Vectors<'_, FORM>,
     next: Vectors<'_, FORM>,
 ) -> [V::Floats; R] {
-    let q: [&[f32]; R] = std::array::from_fn(|row| &q[row * dim..][..dim]);
     let mut chains = [[v.splat(0.0); 4]; R];
+    let dim = keys.count();
     let whole = dim / 4 * 4;
     for d in (0..whole).step_by(4) {
         for chain in 0..4 {
             let key = keys.load(v, d + chain);
-            next.prefetch(d + chain);
+            if AHEAD {
+                next.prefetch(d + chain);
+            }
+            let q: &[f32; R] = &q[(d + chain) * count..].as_chunks().0[0];
             for row in 0..R {
-                chains[row][chain] = v.multiply_add(v.splat(q[row][d + chain]), key, chains[row][chain]);
+                chains[row][chain] = v.multiply_add(v.splat(q[row]), key, chains[row][chain]);
             }
         }
     }
     for d in whole..dim {
         let key = keys.load(v, d);
+        let q: &[f32; R] = &q[d * count..].as_chunks().0[0];
         for row in 0..R {
-            chains[row][d - whole] = v.multiply_add(v.splat(q[row][d]), key, chains[row][d - whole]);
+            chains[row][d - whole] = v.multiply_add(v.splat(q[row]), key, chains[row][d - whole]);
         }
     }
     let mut sums = [v.splat(0.0); R];
@@ -337,17 +377,16 @@ fn mask<V: Vector>(v: V, scores: V::Floats, slots: &Range<usize>) -> V::Floats {
 
 /// `output = output · kept + Σ weight[slot] · value[slot]` for `C` vectors of `R` outputs, slots in order.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
+#[allow(clippy::needless_range_loop)]
+fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize, const AHEAD: bool>(
     v: V,
     outputs: &mut [[f32; LANES]],
-    weights: &[[f32; LANES]; R],
-    kept: &[f32; R],
+    (weights, kept): (&[[f32; LANES]; R], &[f32; R]),
     (values, next): (Vectors<'_, FORM>, Vectors<'_, FORM>),
     slots: Range<usize>,
     column: usize,
-    width: usize,
 ) {
+    let width = outputs.len() / R;
     let mut sums = [[v.splat(0.0); C]; R];
     for row in 0..R {
         for c in 0..C {
@@ -356,9 +395,11 @@ fn accumulate<V: Vector, const R: usize, const C: usize, const FORM: usize>(
     }
     for slot in slots {
         let mut value = [v.splat(0.0); C];
-        for (c, value) in value.iter_mut().enumerate() {
-            *value = values.load(v, slot * width + column + c);
-            next.prefetch(slot * width + column + c);
+        for c in 0..C {
+            value[c] = values.load(v, slot * width + column + c);
+            if AHEAD {
+                next.prefetch(slot * width + column + c);
+            }
         }
         for row in 0..R {
             let weight = v.splat(weights[row][slot]);

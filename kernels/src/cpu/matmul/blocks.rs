@@ -253,8 +253,11 @@ fn multiply_panel<
             for quad in columns.clone() {
                 for row in 0..R {
                     let x = levels[row * 8 + quad];
-                    dots[row] =
-                        if BITS == 4 { v.dot_small(dots[row], quads[quad], x) } else { v.dot(dots[row], quads[quad], x) };
+                    dots[row] = if BITS == 4 {
+                        v.dot_small(dots[row], quads[quad], x)
+                    } else {
+                        v.dot(dots[row], quads[quad], x)
+                    };
                 }
             }
             if FINE == 1 {

@@ -67,6 +67,9 @@ fn alike(a: &Matrix, b: &Matrix) -> bool {
 fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: Precision) {
     let outputs: Vec<Output<'_>> = products.iter_mut().map(Output::new).collect();
     let (rows, k) = (x.len() / outputs[0].w.columns(), outputs[0].w.columns());
+    if rows == 0 {
+        return;
+    }
     ACTIVATIONS.with_borrow_mut(|activations| {
         if let Storage::Blocks(blocks) = outputs[0].w.storage() {
             activations.quantize(cpu, x, blocks, precision);
@@ -97,8 +100,8 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
 /// Rows that every thread multiplies before the next ones: of quantised ones as many as stay near a core.
 fn rows_a_run(w: &Matrix, rows: usize) -> usize {
     match w.storage() {
-        Storage::Blocks(_) => (NEAR_BYTES / w.columns()).next_multiple_of(quantize::PANEL_ROWS).clamp(1, rows.max(1)),
-        _ => rows.max(1),
+        Storage::Blocks(_) => (NEAR_BYTES / w.columns()).max(1).next_multiple_of(quantize::PANEL_ROWS).min(rows),
+        _ => rows,
     }
 }
 
