@@ -40,6 +40,25 @@ fn linear_rows_alone_and_together() {
     }
 }
 
+/// Rows so wide that they are multiplied in several runs, and outputs so many that their lines are asked for.
+#[test]
+fn wide_rows_and_many_outputs_alone_and_together() {
+    for (n, k, rows) in [(40, 16384, 70), (20_000, 64, 11)] {
+        let (bytes, _) = quantise(Format::Q4_1, n, k, &random(250, n * k));
+        let matrix = Matrix::from_bytes(Format::Q4_1, n, k, &bytes).unwrap();
+        let x = random(251, rows * k);
+        let mut alone = vec![0.0; rows * n];
+        for (out, x) in alone.chunks_exact_mut(n).zip(x.chunks_exact(k)) {
+            matmul::linear(&devices(1)[0], out, x, &matrix).unwrap();
+        }
+        for device in all_devices() {
+            let mut out = vec![0.0; rows * n];
+            matmul::linear(&device, &mut out, &x, &matrix).unwrap();
+            assert_same_bits(&out, &alone, &format!("{device:?} [{n}, {k}]"));
+        }
+    }
+}
+
 #[test]
 fn several_matrices_at_once_are_each_alone() {
     let (k, rows) = (256, 5);

@@ -114,6 +114,8 @@ fn empty_steps_do_nothing() {
     let device = Device::cpu(2);
     let matrix = Matrix::from_f32(4, 3, &[1.0; 12]).unwrap();
     matmul::linear(&device, &mut [], &[], &matrix).unwrap();
+    let quantised = Matrix::from_bytes(Format::Q8_0, 4, 32, &[0; 4 * 34]).unwrap();
+    matmul::linear(&device, &mut [], &[], &quantised).unwrap();
     embed::embedding(&device, &mut [], &matrix, &[]).unwrap();
     norm::rms_norm(&device, &mut [], &[], &[1.0; 4], 1e-5).unwrap();
     pool::mean(&device, &mut [], &[], &[]).unwrap();
