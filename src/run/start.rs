@@ -14,30 +14,54 @@ use crate::engine::model::{self, LoadedModel};
 use crate::engine::session::{Engine, EngineOptions};
 use crate::engine::template::ChatSettings;
 
-/// The device a config asks for; of several, the first.
+/// The device a config asks for; of several, the first. An embedding model runs on that alone.
 ///
 /// # Errors
 /// As [`devices`].
 pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
     match config.device.parse()? {
-        DeviceChoice::Cuda(numbers) => gpu(numbers.first().copied().unwrap_or(0)),
+        DeviceChoice::Cuda(copies) => gpu(copies.first().and_then(|copy| copy.first()).copied().unwrap_or(0)),
         DeviceChoice::AllCuda => gpu(0),
         DeviceChoice::Auto => first_gpu().map_or_else(|| cpu(config), Ok),
         DeviceChoice::Cpu => cpu(config),
     }
 }
 
-/// The devices that a config asks for, at least one.
+/// What results of a backbone depend on of a config's devices: `cpu`, `cuda`, or in how many parts the model is.
+///
+/// # Errors
+/// As [`device`].
+pub fn kind(config: &EngineConfig) -> anyhow::Result<String> {
+    let name = device(config)?.name();
+    Ok(match config.device.parse::<DeviceChoice>()?.parts() {
+        1 => name.to_string(),
+        parts => format!("{name} in {parts} parts"),
+    })
+}
+
+/// The devices that a config asks for, at least one: of a model in parts, groups.
 ///
 /// # Errors
 /// When a GPU is asked for by name and there is none that can be used; `auto` says why in one line and takes the CPU then.
 pub fn devices(config: &EngineConfig) -> anyhow::Result<Vec<Device>> {
     match config.device.parse()? {
-        DeviceChoice::Cuda(numbers) => numbers.into_iter().map(gpu).collect(),
+        DeviceChoice::Cuda(copies) => copies.into_iter().map(gpus).collect(),
         // None is an error of the first.
         DeviceChoice::AllCuda => (0..survey_cuda().gpus.len().max(1)).map(gpu).collect(),
         DeviceChoice::Auto | DeviceChoice::Cpu => Ok(vec![device(config)?]),
     }
+}
+
+/// One GPU, or several as a group.
+fn gpus(numbers: Vec<usize>) -> anyhow::Result<Device> {
+    if let [number] = numbers[..] {
+        return gpu(number);
+    }
+    let devices = numbers.iter().map(|number| gpu(*number)).collect::<anyhow::Result<_>>()?;
+    Device::group(devices).with_context(|| {
+        let names: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        format!("device `cuda:{}`: these GPUs cannot share a model", names.join("+"))
+    })
 }
 
 fn gpu(number: usize) -> anyhow::Result<Device> {

@@ -157,8 +157,10 @@ impl Links {
     /// Ends what is on its way, for good: a GPU that waits for one that has failed goes on.
     pub(crate) fn cut(&self) {
         if !self.is_cut.swap(true, Ordering::AcqRel) {
-            // SAFETY: aborted once, and not used or destroyed afterwards.
-            self.communicators.iter().for_each(|communicator| drop(unsafe { (self.nccl.abort)(*communicator) }));
+            for communicator in &self.communicators {
+                // SAFETY: aborted once, and not used or destroyed afterwards. What fails here is gone already.
+                let _ = unsafe { (self.nccl.abort)(*communicator) };
+            }
         }
     }
 }
@@ -166,8 +168,10 @@ impl Links {
 impl Drop for Links {
     fn drop(&mut self) {
         if !*self.is_cut.get_mut() {
-            // SAFETY: nobody is left who uses them.
-            self.communicators.iter().for_each(|communicator| drop(unsafe { (self.nccl.destroy)(*communicator) }));
+            for communicator in &self.communicators {
+                // SAFETY: nobody is left who uses it. What fails here is gone already.
+                let _ = unsafe { (self.nccl.destroy)(*communicator) };
+            }
         }
     }
 }
