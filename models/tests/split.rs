@@ -136,7 +136,7 @@ fn a_cache_and_a_device_must_be_those_of_the_group() {
     let tokens = tokens(1, 3);
     let segments = [Segment { query_start: 0, query_len: 3, context_len: 0, table: 0..1 }];
     let batch = Batch { tokens: &tokens, positions: &[0, 1, 2], segments: &segments, tables: &[0], outputs: &[2] };
-    let mut run = |device: &Device, place: &Device, batch: &Batch| {
+    let run = |device: &Device, place: &Device, batch: &Batch| {
         let mut cache = KvCache::new(place, model.geometry().kv(2)).unwrap();
         model.forward(device, batch, &mut cache, &mut Scratch::default(), &mut Values::default())
     };

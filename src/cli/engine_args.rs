@@ -18,7 +18,7 @@ pub struct EngineArgs {
     /// Compute threads [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
-    /// Memory of the KV cache, for example `2GiB` [default: a quarter of the free memory, at most 8GiB; on a GPU nine tenths
+    /// Memory of the KV cache, on each GPU, for example `2GiB` [default: a quarter of the free memory, at most 8GiB; on a GPU nine tenths
     /// of what the weights leave]
     #[arg(long)]
     kv_memory: Option<ByteSize>,

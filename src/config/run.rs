@@ -98,7 +98,7 @@ pub struct EngineConfig {
     pub max_batch: usize,
     /// Compute threads; all cores when absent.
     pub threads: Option<usize>,
-    /// Memory of the KV cache; a quarter of the machine's free memory, at most 8 GiB, when absent.
+    /// Memory of the KV cache, on each GPU; a quarter of the machine's free memory, at most 8 GiB, when absent.
     pub kv_memory: Option<ByteSize>,
     /// Most prompt tokens computed in one step.
     pub prefill_chunk: usize,

@@ -32,11 +32,14 @@ pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
 /// # Errors
 /// As [`device`].
 pub fn kind(config: &EngineConfig) -> anyhow::Result<String> {
-    let name = device(config)?.name();
-    Ok(match config.device.parse::<DeviceChoice>()?.parts() {
+    Ok(in_parts(device(config)?.name(), config.device.parse::<DeviceChoice>()?.parts()))
+}
+
+fn in_parts(name: &str, parts: usize) -> String {
+    match parts {
         1 => name.to_string(),
         parts => format!("{name} in {parts} parts"),
-    })
+    }
 }
 
 /// The devices that a config asks for, at least one: of a model in parts, groups.
@@ -165,4 +168,21 @@ pub fn load_embedder(
 ) -> anyhow::Result<Embedder> {
     load_encoder(&resolved.files, &device(config)?, options)
         .with_context(|| format!("embedding model `{}`", resolved.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run's identity: one that was begun with another number of parts is refused by this word.
+    #[test]
+    fn what_results_depend_on_says_the_number_of_parts() {
+        let on = |device: &str| EngineConfig { device: device.to_string(), ..EngineConfig::default() };
+        assert_eq!(kind(&on("cpu")).unwrap(), "cpu");
+        assert_eq!((in_parts("cuda", 1).as_str(), in_parts("cuda", 4).as_str()), ("cuda", "cuda in 4 parts"));
+        if survey_cuda().gpus.is_empty() {
+            let error = format!("{:#}", devices(&on("cuda:0+1")).unwrap_err());
+            assert!(error.contains("`cuda:0` cannot be used") && error.contains("hint:"), "{error}");
+        }
+    }
 }
