@@ -10,8 +10,9 @@
 //! ([`crate::ops::exchange`]). So a result depends on how many members there are, and neither on their timing nor on the
 //! library that carries numbers between GPUs; which reduces in an order of its own, and so is asked to gather only.
 //!
-//! Before each exchange the threads meet. Then all take part or none does: a member that fails leaves nobody waiting on a GPU,
-//! and no thread asks for memory while a neighbour's half of an exchange is on its way, which the driver may wait for.
+//! Before each exchange the threads meet, and between GPUs once more when all have asked for it. So all take part or none does: a
+//! member that fails leaves nobody waiting on a GPU, and no thread asks for memory, which the driver may wait for other GPUs with,
+//! while a neighbour's half of an exchange is still to come.
 //!
 //! Source of the cuts: Shoeybi et al. 2019, "Megatron-LM", §3.
 

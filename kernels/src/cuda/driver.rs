@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn every_family_of_kernels_is_in_the_program() {
         let names: Vec<&str> = IMAGES.iter().map(|(name, _)| *name).collect();
-        for family in ["activation", "embed", "experts", "kv", "norm", "pool", "residual", "rope"] {
+        for family in ["activation", "embed", "exchange", "experts", "kv", "norm", "pool", "residual", "rope"] {
             assert!(names.contains(&family), "{family} of {names:?}");
         }
         // A fat binary begins with this number.

@@ -193,7 +193,8 @@ impl<'a> Operation<'a> {
                 // The others have asked already, and would wait on their GPUs.
                 member.cut_links();
             }
-            return asked;
+            asked?;
+            return member.meet();
         }
         let place = |rank: usize| parts + (rank * count * size_of::<f32>()) as u64;
         let mut own = vec![0f32; count];
