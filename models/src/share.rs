@@ -81,15 +81,9 @@ impl Weights<'_> {
             (_, Some(_)) => "layers with states are not split".to_string(),
             _ if config.gated_attention => "attention with a gate is not split".to_string(),
             _ if !config.kv_heads.is_multiple_of(ranks) => {
-                let counts: Vec<String> = (1..=config.kv_heads)
-                    .filter(|count| config.kv_heads.is_multiple_of(*count))
-                    .map(|n| n.to_string())
-                    .collect();
-                format!(
-                    "it has {} key-value heads, expected a multiple of the devices: {}",
-                    config.kv_heads,
-                    counts.join(", ")
-                )
+                let counts = (1..=config.kv_heads).filter(|count| config.kv_heads.is_multiple_of(*count));
+                let counts: Vec<String> = counts.map(|count| count.to_string()).collect();
+                format!("its {} key-value heads can be shared by {} devices", config.kv_heads, counts.join(", "))
             }
             _ => return Ok(()),
         };
