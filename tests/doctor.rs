@@ -94,4 +94,10 @@ fn auto_answers_everywhere_and_a_gpu_that_is_not_there_is_refused() {
     let output = generate("cuda:77");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("cuda:77") && said.contains("hint:"), "{said}");
+    let output = generate("cuda:76+77");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("cuda:76") && said.contains("hint:"), "{said}");
+    let output = generate("cuda:0+1,2");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("each copy in as many parts"), "{said}");
 }

@@ -111,3 +111,28 @@ fn no_result_shows_how_many_gpus_there_are() {
     assert_eq!(run(2), alone);
     assert_eq!(run(3), alone);
 }
+
+/// One model in parts over two devices, and two copies of that.
+#[test]
+fn a_model_in_parts_draws_the_tokens_of_the_whole_in_any_batch() {
+    if let Err(reason) = Device::emulated(0) {
+        return println!("skipped: {reason}");
+    }
+    let written = Written::new(TINY, Storage::F32, 11);
+    let requests = requests();
+    let group = || {
+        let gpus = [0, 1].map(|order| Device::emulated(order).unwrap());
+        Device::group(gpus.to_vec()).unwrap()
+    };
+    let run = |copies: usize, max_batch: usize| {
+        let models = (0..copies).map(|_| written.load(&group())).collect();
+        let options = EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        outcomes(&Engine::start_replicas(models, &options).unwrap().session(), &requests)
+    };
+    let options = EngineOptions { max_batch: 8, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+    let whole = outcomes(&start(&written.load(&Device::cpu(1)), options).session(), &requests);
+    let together = run(1, 8);
+    assert_eq!(tokens(&together), tokens(&whole));
+    assert_eq!(run(1, 1), together, "alone and in a batch");
+    assert_eq!(run(2, 2), together, "two copies");
+}

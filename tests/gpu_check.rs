@@ -36,7 +36,7 @@ fn everything_holds_on_the_emulator() {
     let checks = found["checks"].as_array().unwrap();
     let of = |group: &str| checks.iter().filter(|check| check["group"] == group).count();
     assert_eq!(of("operations"), lifelong_kernels::checks::CHECKS.len());
-    assert!(of("models") >= 20 && of("determinism") >= 10, "{table}");
+    assert!(of("models") >= 20 && of("determinism") >= 10 && of("split") == 10, "{table}");
     let names: Vec<&str> = found["rates"].as_array().unwrap().iter().filter_map(|rate| rate["name"].as_str()).collect();
     let measured = ["prefill-64", "decode-1-own", "decode-3-shared", "matrix"];
     assert_eq!(names, [&measured[..], &["decode-1-graphs", "decode-8-graphs", "embeddings"]].concat());

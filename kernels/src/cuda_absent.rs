@@ -16,6 +16,9 @@ pub(crate) enum DeviceMatrix {}
 /// A cache on a GPU.
 pub(crate) enum DeviceCache {}
 
+/// Ways between GPUs.
+pub(crate) enum Links {}
+
 /// What runs an operation where there is a GPU: there it is a call of the launcher, here it cannot be reached.
 macro_rules! on_gpu {
     ($cuda:expr, $family:ident::$launcher:ident($($argument:expr),* $(,)?)) => {
@@ -27,6 +30,25 @@ pub(crate) use on_gpu;
 /// What this build and this machine have of CUDA.
 pub fn survey() -> CudaSurvey {
     CudaSurvey { built_for: None, driver: None, gpus: Vec::<Gpu>::new(), problem: None }
+}
+
+/// There is no GPU that could be connected.
+pub(crate) fn connect(_gpus: &[&Cuda]) -> Result<Option<Links>> {
+    Ok(None)
+}
+
+/// The version of the library that carries numbers between GPUs of a group.
+///
+/// # Errors
+/// Always.
+pub fn survey_exchange() -> std::result::Result<String, String> {
+    Err("a program without CUDA kernels looks for no NCCL".into())
+}
+
+impl Links {
+    pub(crate) fn cut(&self) {
+        match *self {}
+    }
 }
 
 impl Cuda {

@@ -6,11 +6,16 @@ use std::sync::Arc;
 use crate::cpu::Cpu;
 use crate::cuda::Cuda;
 use crate::error::{Error, Result};
+use crate::group::Standing;
 use crate::tally::{Counters, Work};
 
-/// A processor with its threads, or a GPU. Cheap to clone: clones share the threads.
+/// A processor with its threads, or a GPU; alone, or one of several that compute one model together ([`Device::group`]).
+/// Cheap to clone: clones share the threads.
 #[derive(Clone)]
-pub struct Device(Arc<Inner>);
+pub struct Device {
+    inner: Arc<Inner>,
+    standing: Standing,
+}
 
 struct Inner {
     backend: Backend,
@@ -99,7 +104,7 @@ impl Device {
     }
 
     /// Runs `task(0)` … `task(count − 1)`, each once, on the threads that take part in operations, and returns when all are
-    /// done: work between operations so finds those threads awake. A GPU has none; its caller does all tasks.
+    /// done: work between operations so finds those threads awake. A GPU has none: its caller does all tasks.
     pub fn run(&self, count: usize, task: impl Fn(usize) + Sync) {
         match self.backend() {
             Backend::Cpu(cpu) => cpu.run(count, task),
@@ -107,23 +112,29 @@ impl Device {
         }
     }
 
-    /// Waits until everything that was asked of the device is done. Until then [`crate::Values`] made for it are for
-    /// operations only; the processor is done when an operation returns.
+    /// Waits until everything that was asked of the device is done; of a group, of all its members. Until then
+    /// [`crate::Values`] made for it are for operations only; the processor is done when an operation returns.
     ///
     /// # Errors
     /// [`Error::Cuda`] for an operation that failed on the device after it had returned.
     pub fn synchronize(&self) -> Result<()> {
+        self.members().iter().try_for_each(Device::synchronize)?;
         match self.backend() {
             Backend::Cpu(_) => Ok(()),
             Backend::Cuda(cuda) => cuda.synchronize(),
         }
     }
 
-    /// Bytes of a GPU's own memory that are free; `None` of the processor, whose memory the system knows of.
+    /// Bytes of a GPU's own memory that are free, in a group of the one that has least; `None` of the processor, whose memory
+    /// the system knows of.
     ///
     /// # Errors
     /// [`Error::Cuda`] when the driver does not say.
     pub fn free_memory(&self) -> Result<Option<usize>> {
+        if !self.members().is_empty() {
+            let free: Vec<Option<usize>> = self.members().iter().map(Device::free_memory).collect::<Result<_>>()?;
+            return Ok(free.into_iter().flatten().min());
+        }
         match self.backend() {
             Backend::Cpu(_) => Ok(None),
             Backend::Cuda(cuda) => cuda.free_memory().map(Some),
@@ -137,19 +148,33 @@ impl Device {
 
     /// What has been done on this device and its clones.
     pub fn work(&self) -> Work {
-        self.0.counters.read()
+        self.inner.counters.read()
     }
 
     fn of(backend: Backend) -> Self {
-        Self(Arc::new(Inner { backend, counters: Counters::default() }))
+        Self { inner: Arc::new(Inner { backend, counters: Counters::default() }), standing: Standing::Alone }
+    }
+
+    /// The same device in another place among others.
+    pub(crate) fn standing_as(&self, standing: Standing) -> Self {
+        Self { inner: Arc::clone(&self.inner), standing }
+    }
+
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Whether both are handles of one device.
+    pub(crate) fn is_same(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(crate) fn backend(&self) -> &Backend {
-        &self.0.backend
+        &self.inner.backend
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        &self.0.counters
+        &self.inner.counters
     }
 }
 

@@ -26,6 +26,12 @@ pub enum Error {
     /// The processor cannot run the instruction set asked for.
     #[error("instruction set {asked} is not available on this processor (best available: {best})")]
     InstructionSet { asked: &'static str, best: &'static str },
+    /// Devices that cannot compute one model together, or a group that is used as one device is.
+    #[error("group of devices: {0}")]
+    Group(String),
+    /// A member of a group waits for what another, which has failed, does not give.
+    #[error("rank {rank} of the group of devices has failed")]
+    Left { rank: usize },
     /// There is no CUDA device behind this build or this operation.
     #[error("cuda: {0}")]
     Cuda(String),

@@ -91,6 +91,8 @@ pub(crate) enum KvStorage {
     Half(Aligned<u16>),
     /// On a GPU, in the same layout, states included.
     Device(DeviceCache),
+    /// Of a group: one a member, each with its run of the heads.
+    Parts(Vec<KvCache>),
 }
 
 impl std::fmt::Debug for KvCache {
@@ -100,11 +102,12 @@ impl std::fmt::Debug for KvCache {
 }
 
 impl KvCache {
-    /// A zeroed cache. Memory is taken from the system as blocks are first written.
+    /// A zeroed cache. Memory is taken from the system as blocks are first written. On a group of devices every member holds
+    /// all blocks of its run of the heads; operations take these parts ([`KvCache::parts_mut`]).
     ///
     /// # Errors
     /// [`Error::Shape`] for an extent of zero or `block_tokens` other than 16; [`Error::Cuda`] when a GPU, which takes all
-    /// of it at once, has not as much memory left.
+    /// of it at once, has not as much memory left; [`Error::Group`] for heads that a group cannot share evenly.
     pub fn new(device: &Device, geometry: KvGeometry) -> Result<Self> {
         let op = "kv cache";
         let KvGeometry { layers, blocks, block_tokens, kv_heads, head_dim, kv_type, .. } = geometry;
@@ -114,6 +117,9 @@ impl KvCache {
         }
         if layers == 0 || blocks == 0 || kv_heads == 0 || head_dim == 0 {
             return Err(Error::Shape { op, problem: format!("an extent of {geometry:?} is zero") });
+        }
+        if !device.members().is_empty() {
+            return Self::in_parts(device.members(), geometry);
         }
         if let Backend::Cuda(cuda) = device.backend() {
             let storage = KvStorage::Device(on_gpu!(cuda, kv::cache(&geometry))?);
@@ -128,6 +134,25 @@ impl KvCache {
         Ok(Self { geometry, storage, states })
     }
 
+    fn in_parts(members: &[Device], geometry: KvGeometry) -> Result<Self> {
+        let KvGeometry { kv_heads, state_layers, .. } = geometry;
+        if !kv_heads.is_multiple_of(members.len()) || state_layers > 0 {
+            let found = format!("{kv_heads} kv heads and {state_layers} layers with states");
+            return Err(Error::Group(format!("a cache of {found} cannot be shared by {} devices", members.len())));
+        }
+        let part = KvGeometry { kv_heads: kv_heads / members.len(), ..geometry };
+        let parts = members.iter().map(|member| Self::new(member, part)).collect::<Result<_>>()?;
+        Ok(Self { geometry, storage: KvStorage::Parts(parts), states: Aligned::zeroed(0) })
+    }
+
+    /// Those of the members of a group, in order of rank; of a cache on one device none.
+    pub fn parts_mut(&mut self) -> &mut [KvCache] {
+        match &mut self.storage {
+            KvStorage::Parts(parts) => parts,
+            KvStorage::F32(_) | KvStorage::Half(_) | KvStorage::Device(_) => &mut [],
+        }
+    }
+
     pub fn geometry(&self) -> &KvGeometry {
         &self.geometry
     }
@@ -139,6 +164,10 @@ impl KvCache {
 
     /// Fails unless it lies where operations of this device find keys and values.
     pub(crate) fn check_place(&self, op: &'static str, device: &Device) -> Result<()> {
+        if let KvStorage::Parts(parts) = &self.storage {
+            let problem = format!("{op} works on one part of a cache, found the whole of {}", parts.len());
+            return Err(Error::Group(problem));
+        }
         let lies_on_gpu = matches!(self.storage, KvStorage::Device(_));
         if lies_on_gpu == device.is_gpu() {
             return Ok(());

@@ -24,9 +24,11 @@ mod cpu;
 mod device;
 mod error;
 mod gpu;
+mod group;
 mod kv;
 pub mod limits;
 mod matrix;
+mod meeting;
 mod memory;
 pub mod ops;
 mod tally;
@@ -40,10 +42,12 @@ mod cuda;
 mod cuda;
 
 pub use cuda::survey as survey_cuda;
+pub use cuda::survey_exchange;
 
 pub use device::{Device, InstructionSet, Launching};
 pub use error::{Error, Result};
 pub use gpu::{CudaSurvey, Gpu};
+pub use group::Rank;
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
 pub use matrix::{Draw, Format, Matrix, QUANTIZABLE, quantize};
 pub use tally::{Tally, Work};

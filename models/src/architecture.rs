@@ -90,7 +90,8 @@ pub trait Decoder: Send + Sync {
 
     /// Runs one step: writes the keys and values of all its tokens into `cache` and leaves the next-token logits
     /// `[outputs, V]` in `logits`. Row i of the logits is a function of the token prefix of output i alone, bit for bit. On a
-    /// GPU they are for operations only until it has been waited for ([`Device::synchronize`]).
+    /// GPU they are for operations only until it has been waited for ([`Device::synchronize`]). A decoder that was loaded for a
+    /// group of devices runs on that, with a cache that was made for it; what its bits depend on is how many they are.
     ///
     /// Allocates only while a step is larger than any before it: `scratch` and `logits` keep their memory.
     ///
@@ -149,6 +150,8 @@ pub struct Scratch {
     /// Rows of a step whose states the head reads.
     pub(crate) outputs: Vec<u32>,
     pub(crate) routes: Routes,
+    /// Those of the devices that a split decoder is in parts on.
+    pub(crate) parts: Vec<Scratch>,
     /// Keys and values of the layer at work, for encoders that are a decoder's body.
     pub(crate) cache: Option<KvCache>,
 }

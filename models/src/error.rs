@@ -41,6 +41,9 @@ pub enum Error {
     /// A step that the model cannot run: lengths that differ, a token or a position out of range.
     #[error("invalid batch: {0}")]
     Batch(String),
+    /// A model that a group of devices cannot share.
+    #[error("{}: the model cannot be split over {devices} devices: {problem}", path.display())]
+    Split { path: PathBuf, devices: usize, problem: String },
     /// A model that runs through candle and that candle does not build.
     #[error("{}: candle, which runs this architecture, cannot build it: {reason}", path.display())]
     Candle { path: PathBuf, reason: String },

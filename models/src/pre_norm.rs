@@ -68,7 +68,8 @@ impl PreNorm {
     /// Builds the model from a GGUF file or safetensors.
     ///
     /// # Errors
-    /// A tensor that is missing, of another shape, of a type without a kernel, or that this body has no use for.
+    /// A tensor that is missing, of another shape, of a type without a kernel, or that this body has no use for; dimensions
+    /// that as many devices as the group has cannot share.
     pub fn load(family: &Family, config: &DecoderConfig, checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
         Self::load_part(family, config, checkpoint, device, weights::is_angles)
     }
@@ -86,6 +87,7 @@ impl PreNorm {
     ) -> Result<Self> {
         let names = Names::of(checkpoint);
         let mut weights = Weights::new(checkpoint, device, config.notes.clone());
+        weights.check_split(config)?;
         let body = Body::load(&mut weights, &names, config, device)?;
         let head = Head::load(&mut weights, &names.head, config.tying, (&names.embedding, &body.embedding))?;
         weights.finish(harmless)?;

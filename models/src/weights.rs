@@ -45,38 +45,53 @@ impl<'a> Weights<'a> {
 
     /// The weight of a projection: as [`Weights::matrix`], in the format that the checkpoint is to be quantised to.
     pub fn projection(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
-        let Some(format) = self.checkpoint.quantize() else { return self.matrix(name, n, k) };
+        if self.checkpoint.quantize().is_none() {
+            return self.matrix(name, n, k);
+        }
         let (stored, bytes) = self.stored(name, &[n, k])?;
-        self.quantised(name, stored, &bytes, n, k, format)
+        let chosen = self.chosen(name, stored, k);
+        self.placed_as(stored, &bytes, n, k, chosen)
     }
 
     /// A projection that was cut out of a larger tensor: as [`Weights::projection`]. Blocks stay as they are stored.
     pub fn packed(&mut self, name: &str, stored: Format, bytes: &[u8], n: usize, k: usize) -> Result<Matrix> {
-        match self.checkpoint.quantize() {
-            Some(format) if stored.block_values() == 1 => self.quantised(name, stored, bytes, n, k, format),
-            _ => Ok(Matrix::on(self.device, stored, n, k, bytes)?),
-        }
+        let chosen = self.chosen(name, stored, k);
+        self.placed_as(stored, bytes, n, k, chosen)
     }
 
-    fn quantised(
-        &mut self,
-        name: &str,
+    /// The format that plain weights of `k` inputs are quantised to; none where they stay as they are.
+    pub fn choose(&self, stored: Format, k: usize) -> Option<Format> {
+        let format = self.checkpoint.quantize().filter(|_| stored.block_values() == 1)?;
+        [format, Format::Q8_0].into_iter().find(|format| k.is_multiple_of(format.block_values()))
+    }
+
+    /// As [`Weights::choose`]; notes what is not as asked.
+    pub fn chosen(&mut self, name: &str, stored: Format, k: usize) -> Option<Format> {
+        let asked = self.checkpoint.quantize().filter(|_| stored.block_values() == 1)?;
+        let chosen = self.choose(stored, k);
+        match chosen {
+            Some(chosen) if chosen == asked => {}
+            Some(chosen) => {
+                self.note(format!("`{name}` has {k} inputs, no whole number of {asked:?} blocks: {chosen:?}"));
+            }
+            None => self.note(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}")),
+        }
+        chosen
+    }
+
+    /// Weights where the model runs, in the format that was chosen for them.
+    pub fn placed_as(
+        &self,
         stored: Format,
         bytes: &[u8],
         n: usize,
         k: usize,
-        format: Format,
+        chosen: Option<Format>,
     ) -> Result<Matrix> {
-        let fits = |format: Format| k.is_multiple_of(format.block_values());
-        let Some(chosen) = [format, Format::Q8_0].into_iter().find(|format| fits(*format)) else {
-            self.note(format!("`{name}` has {k} inputs, no whole number of blocks: it stays in {stored:?}"));
-            return Ok(Matrix::on(self.device, stored, n, k, bytes)?);
-        };
-        if chosen != format {
-            self.note(format!("`{name}` has {k} inputs, no whole number of {format:?} blocks: {chosen:?}"));
+        match chosen.zip(numbers(stored, bytes)) {
+            Some((chosen, values)) => Ok(Matrix::on(self.device, chosen, n, k, &quantize(chosen, n, k, &values)?)?),
+            None => Ok(Matrix::on(self.device, stored, n, k, bytes)?),
         }
-        let Some(values) = numbers(stored, bytes) else { return Ok(Matrix::on(self.device, stored, n, k, bytes)?) };
-        Ok(Matrix::on(self.device, chosen, n, k, &quantize(chosen, n, k, &values)?)?)
     }
 
     /// Says what holds for all experts of a stack once.
@@ -87,7 +102,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Weights `[.., n, k]` as they are multiplied: as they are stored, 8-bit floats in bfloat16.
-    fn stored(&mut self, name: &str, shape: &[usize]) -> Result<(Format, Cow<'a, [u8]>)> {
+    pub fn stored(&mut self, name: &str, shape: &[usize]) -> Result<(Format, Cow<'a, [u8]>)> {
         if self.checkpoint.type_name(name) == Some(fp8::TYPE) {
             return Ok((Format::BF16, self.eight_bit_floats(name, shape)?.into()));
         }
@@ -116,24 +131,6 @@ impl<'a> Weights<'a> {
         self.parameters += bytes.len() as u64;
         self.bytes += bytes.len() as u64;
         Ok(numbers)
-    }
-
-    /// Several weights that are stored as one, their rows behind one another: `n` rows each.
-    pub fn split<const N: usize>(&mut self, name: &str, n: [usize; N], k: usize) -> Result<[Matrix; N]> {
-        let total: usize = n.iter().sum();
-        let (stored, bytes) = self.stored(name, &[total, k])?;
-        let row_bytes = bytes.len() / total;
-        let mut start = 0;
-        let mut parts = Vec::with_capacity(N);
-        for n in n {
-            let bytes = &bytes[start * row_bytes..(start + n) * row_bytes];
-            parts.push(match self.checkpoint.quantize() {
-                Some(format) => self.quantised(name, stored, bytes, n, k, format)?,
-                None => Matrix::on(self.device, stored, n, k, bytes)?,
-            });
-            start += n;
-        }
-        Ok(parts.try_into().unwrap_or_else(|_| unreachable!("one part for each count")))
     }
 
     /// One weight of `n` outputs and `k` inputs an expert, as they stand in the file: `[experts, n, k]`; 8-bit floats in
@@ -256,7 +253,8 @@ impl<'a> Weights<'a> {
 
     fn take(&mut self, name: &str, shape: &[usize]) -> Result<TensorView<'a>> {
         let view = checked(self.checkpoint, name, shape)?;
-        if has_non_finite(view.format, view.bytes) {
+        // Of a model in parts the first looks.
+        if self.device.rank().is_first() && has_non_finite(view.format, view.bytes) {
             self.notes.push(format!("non-finite weight in `{name}`"));
         }
         self.taken.insert(view.name);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::BinaryBytes;
-use lifelong_kernels::{CudaSurvey, InstructionSet, survey_cuda};
+use lifelong_kernels::{CudaSurvey, InstructionSet, survey_cuda, survey_exchange};
 use serde::Serialize;
 
 use crate::engine::hub::{self, Sources};
@@ -124,7 +124,16 @@ fn cuda(survey: &CudaSurvey) -> Vec<Finding> {
             false => Finding::fine("GPU", found),
         }
     });
-    [first].into_iter().chain(gpus).collect()
+    let exchange = (survey.gpus.len() > 1).then(|| exchange(survey_exchange()));
+    [first].into_iter().chain(gpus).chain(exchange).collect()
+}
+
+/// What a model that is split over several GPUs needs.
+fn exchange(found: Result<String, String>) -> Finding {
+    match found {
+        Ok(version) => Finding::fine("GPU", format!("NCCL {version}: `--device cuda:0+1` splits a model")),
+        Err(problem) => Finding::missing("GPU", "no model can be split over several", problem),
+    }
 }
 
 /// Every layer is tried; the first that does not hold is named with what to do.
@@ -186,5 +195,27 @@ fn reach(sources: &Sources) -> Finding {
             reason,
             "models that are not in the cache come from the other sources of their preset, or from a path",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lifelong_kernels::Gpu;
+
+    use super::*;
+
+    #[test]
+    fn several_gpus_come_with_what_a_split_model_needs() {
+        let gpu =
+            |ordinal| Gpu { ordinal, name: "a GPU".to_string(), compute_capability: (9, 0), memory_bytes: 80 << 30 };
+        let survey = |count| CudaSurvey {
+            built_for: Some("sm_90"),
+            driver: Some((13, 0)),
+            gpus: (0..count).map(gpu).collect(),
+            problem: None,
+        };
+        assert_eq!((cuda(&survey(1)).len(), cuda(&survey(2)).len()), (2, 4));
+        assert!(exchange(Ok("2.28.3".into())).found.contains("cuda:0+1"));
+        assert_eq!(exchange(Err("not there; install it".into())).mend.unwrap(), "not there; install it");
     }
 }

@@ -7,8 +7,9 @@ use crate::config::{ByteSize, EngineConfig};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engine (speed and memory only; results stay the same)")]
 pub struct EngineArgs {
-    /// Device: `cpu`, `cuda:N`, several GPUs as `cuda:0,1` or `cuda:all`, or `auto` for the first GPU where the program was built
-    /// with CUDA and there is one, else the CPU
+    /// Device: `cpu`, `cuda:N`, copies on several GPUs as `cuda:0,1` or `cuda:all`, one model in parts over several that it is
+    /// too large for one of as `cuda:0+1` (needs NCCL; other last digits than one GPU), or `auto` for the first GPU where the
+    /// program was built with CUDA and there is one, else the CPU
     #[arg(long, default_value = "auto")]
     device: String,
     /// Most requests decoded in one step; lower it when memory is short
@@ -17,7 +18,7 @@ pub struct EngineArgs {
     /// Compute threads [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
-    /// Memory of the KV cache, for example `2GiB` [default: a quarter of the free memory, at most 8GiB; on a GPU nine tenths
+    /// Memory of the KV cache, on each GPU, for example `2GiB` [default: a quarter of the free memory, at most 8GiB; on a GPU nine tenths
     /// of what the weights leave]
     #[arg(long)]
     kv_memory: Option<ByteSize>,

@@ -67,10 +67,21 @@ fn open(args: &GpuCheckArgs) -> lifelong_kernels::Result<(Devices, Scale)> {
         false => Device::cuda_with(args.gpu, launching),
     };
     let [device, graphs, watched] = [Launching::Direct, Launching::Graphs, Launching::Watched].map(open);
-    let devices = Devices { device: device?, graphs: graphs?, watched: watched? };
+    let devices = Devices { device: device?, graphs: graphs?, watched: watched?, group: group(args) };
     let scale = match args.emulated {
         true => Scale::tiny(),
         false => Scale::full(args.gpu, devices.device.free_memory()?.unwrap_or(0)),
     };
     Ok((devices, scale))
+}
+
+/// This GPU and the next, where there are two.
+fn group(args: &GpuCheckArgs) -> lifelong_kernels::Result<Device> {
+    let gpus = survey_cuda().gpus.len();
+    let members = match (args.emulated, gpus) {
+        (true, _) => vec![Device::emulated(0)?, Device::emulated(1)?],
+        (false, 0 | 1) => vec![Device::cuda(args.gpu)?],
+        (false, _) => vec![Device::cuda(args.gpu)?, Device::cuda((args.gpu + 1) % gpus)?],
+    };
+    Device::group(members)
 }

@@ -10,31 +10,49 @@ pub enum DeviceChoice {
     /// The first GPU where there is one, else the CPU.
     Auto,
     Cpu,
-    /// GPUs by number, each with a copy of the model.
-    Cuda(Vec<usize>),
-    /// Every GPU of the machine.
+    /// Copies of the model, each on the GPUs of these numbers: whole on one, in parts on several. All in as many parts, so
+    /// that all compute the same.
+    Cuda(Vec<Vec<usize>>),
+    /// A copy of the model on every GPU of the machine.
     AllCuda,
+}
+
+impl DeviceChoice {
+    /// Parts that each copy of the model is in.
+    pub fn parts(&self) -> usize {
+        match self {
+            DeviceChoice::Cuda(copies) => copies.first().map_or(1, Vec::len),
+            DeviceChoice::Auto | DeviceChoice::Cpu | DeviceChoice::AllCuda => 1,
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let expected = "expected `auto`, `cpu`, `cuda:N`, `cuda:N,M` or `cuda:all`";
+        let expected = "expected `auto`, `cpu`, `cuda:N`, `cuda:N,M` or `cuda:all` for copies, `cuda:N+M` for parts";
         Ok(match text {
             "auto" => DeviceChoice::Auto,
             "cpu" => DeviceChoice::Cpu,
-            "cuda" => DeviceChoice::Cuda(vec![0]),
+            "cuda" => DeviceChoice::Cuda(vec![vec![0]]),
             "cuda:all" => DeviceChoice::AllCuda,
             named => {
                 let list = named.strip_prefix("cuda:").with_context(|| format!("{expected}, found `{named}`"))?;
-                let numbers: Result<Vec<usize>, _> = list.split(',').map(str::parse).collect();
-                let numbers = numbers.with_context(|| format!("{expected}, found `{named}`"))?;
-                let mut apart = numbers.clone();
+                let numbers = |copy: &str| copy.split('+').map(str::parse).collect::<Result<Vec<usize>, _>>();
+                let copies: Result<Vec<Vec<usize>>, _> = list.split(',').map(numbers).collect();
+                let copies = copies.with_context(|| format!("{expected}, found `{named}`"))?;
+                let mut apart = copies.concat();
+                let count = apart.len();
                 apart.sort_unstable();
                 apart.dedup();
-                ensure!(apart.len() == numbers.len(), "{expected}, each GPU once, found `{named}`");
-                DeviceChoice::Cuda(numbers)
+                ensure!(apart.len() == count, "{expected}, each GPU once, found `{named}`");
+                let parts = copies.first().map_or(1, Vec::len);
+                ensure!(
+                    copies.iter().all(|copy| copy.len() == parts),
+                    "{expected}, each copy in as many parts, found `{named}`"
+                );
+                DeviceChoice::Cuda(copies)
             }
         })
     }
@@ -49,14 +67,32 @@ mod tests {
         for (text, choice) in [
             ("auto", DeviceChoice::Auto),
             ("cpu", DeviceChoice::Cpu),
-            ("cuda", DeviceChoice::Cuda(vec![0])),
-            ("cuda:3", DeviceChoice::Cuda(vec![3])),
-            ("cuda:1,0", DeviceChoice::Cuda(vec![1, 0])),
+            ("cuda", DeviceChoice::Cuda(vec![vec![0]])),
+            ("cuda:3", DeviceChoice::Cuda(vec![vec![3]])),
+            ("cuda:1,0", DeviceChoice::Cuda(vec![vec![1], vec![0]])),
+            ("cuda:1+0", DeviceChoice::Cuda(vec![vec![1, 0]])),
+            ("cuda:0+1,2+3", DeviceChoice::Cuda(vec![vec![0, 1], vec![2, 3]])),
             ("cuda:all", DeviceChoice::AllCuda),
         ] {
             assert_eq!(text.parse::<DeviceChoice>().unwrap(), choice);
         }
-        for text in ["gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:-1", "cuda:0,1,0", ""] {
+        assert_eq!(
+            ["cpu", "cuda:0,1", "cuda:0+1,2+3"].map(|text| text.parse::<DeviceChoice>().unwrap().parts()),
+            [1, 1, 2]
+        );
+        for text in [
+            "gpu",
+            "cuda:",
+            "cuda:x",
+            "cuda:0,",
+            "cuda:-1",
+            "cuda:0,1,0",
+            "cuda:0+",
+            "cuda:0+0",
+            "cuda:0+1,2",
+            "cuda:+",
+            "",
+        ] {
             let error = text.parse::<DeviceChoice>().unwrap_err().to_string();
             assert!(error.contains("cuda:N,M") && error.contains(&format!("found `{text}`")), "{error}");
         }

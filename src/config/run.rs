@@ -90,13 +90,15 @@ impl ModelsConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// `auto`, `cpu`, `cuda:0`, several GPUs as `cuda:0,1` or `cuda:all`; see [`DeviceChoice`].
+    /// `auto`, `cpu`, `cuda:0`; a copy of the model on each of several GPUs as `cuda:0,1` or `cuda:all`; one in parts over
+    /// several as `cuda:0+1`, the only choice here that a result's bits, and so a run's identity, depend on but that of CPU or
+    /// GPU; see [`DeviceChoice`].
     pub device: String,
     /// Most requests decoded in one step.
     pub max_batch: usize,
     /// Compute threads; all cores when absent.
     pub threads: Option<usize>,
-    /// Memory of the KV cache; a quarter of the machine's free memory, at most 8 GiB, when absent.
+    /// Memory of the KV cache, on each GPU; a quarter of the machine's free memory, at most 8 GiB, when absent.
     pub kv_memory: Option<ByteSize>,
     /// Most prompt tokens computed in one step.
     pub prefill_chunk: usize,

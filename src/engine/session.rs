@@ -39,7 +39,7 @@ use crate::reply::tool_call::{self, Dialect, Reading, Tool, opens_thought};
 pub struct EngineOptions {
     /// Requests decoded in one step. Default 64.
     pub max_batch: usize,
-    /// Memory of the KV cache in bytes. Default: a quarter of the free memory, at most 8 GiB, on a GPU nine tenths of what the
+    /// Memory of the KV cache in bytes, on each device. Default: a quarter of the free memory, at most 8 GiB, on a GPU nine tenths of what the
     /// weights leave; and no more than `max_batch` requests of the model's whole context can use.
     pub kv_memory_bytes: Option<u64>,
     /// Prompt tokens computed in one step, beside the tokens of requests that are decoding. Default 256.
@@ -109,7 +109,7 @@ impl Engine {
             let (core, geometry) = start_core(model, options)?;
             cores.push(core);
             blocks = blocks.min(geometry.blocks);
-            bytes_per_block = geometry.bytes_per_block() as u64;
+            bytes_per_block = (geometry.bytes_per_block() / parts(&model.device)) as u64;
         }
         let Some(model) = models.into_iter().next() else {
             let (expected, found) = ("at least one model".to_string(), "none".to_string());
@@ -479,11 +479,16 @@ fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)
     }
 }
 
-/// The extents of the KV cache that the budget allows.
+/// Devices that hold an equal part of the cache each.
+fn parts(device: &Device) -> usize {
+    device.members().len().max(1)
+}
+
+/// The extents of the KV cache that the budget of the device with the least memory allows.
 fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
     let one_block = KvGeometry { kv_type: options.kv_type.unwrap_or(KV_TYPE), ..geometry.kv(1) };
-    let bytes_per_block = one_block.bytes_per_block() as u64;
+    let bytes_per_block = (one_block.bytes_per_block() / parts(&model.device)) as u64;
     let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {
         Some(bytes) => bytes / bytes_per_block,
@@ -499,7 +504,7 @@ fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> 
     Ok(KvGeometry { blocks: usize::try_from(blocks).unwrap_or(usize::MAX).min(u32::MAX as usize), ..one_block })
 }
 
-/// On a GPU, all that is free but room for activations; of the processor's memory, which others want too, a quarter of what
+/// On a GPU, all that is free but room for activations, in a group on the one that has least; of the processor's memory, which others want too, a quarter of what
 /// is free now, at most 8 GiB, and 2 GiB where the system does not say.
 fn default_kv_bytes(device: &Device) -> u64 {
     const MOST: u64 = 8 << 30;
@@ -507,7 +512,7 @@ fn default_kv_bytes(device: &Device) -> u64 {
     if let Ok(Some(free)) = device.free_memory() {
         return gpu_kv_bytes(free as u64);
     }
-    super::machine::available_bytes().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))
+    super::machine::available_bytes().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST)) / parts(device) as u64
 }
 
 /// The weights are there already. Activations of a step take some hundred megabytes; a tenth covers them on small cards and

@@ -126,6 +126,25 @@ pub(super) fn determinism(devices: &Devices, scale: &Scale, each: &mut dyn FnMut
     }
 }
 
+/// Models in parts over a group of GPUs, against the processor.
+pub(super) fn split(devices: &Devices, each: &mut dyn FnMut(Finding)) {
+    let group = match &devices.group {
+        Ok(group) => group,
+        Err(reason) => return each(Finding::of("split", "models in parts", || Ok(format!("skipped: {reason}")))),
+    };
+    let parts = group.members().len();
+    for family in DECODERS.iter().filter(|family| SPLIT.contains(&family.name)) {
+        let name = |what: &str| format!("{} in {parts} parts: {what}", family.name);
+        each(Finding::of("split", name("logits and greedy tokens of the processor, f32"), || {
+            decoder(&family.checkpoint(Format::F32)?, group, SAME, Greedy::Compared)
+        }));
+        each(Finding::of("split", name("chunks and batches, bf16"), || rows(&family.checkpoint(Format::BF16)?, group)));
+    }
+}
+
+/// Families with two key-value heads, for two GPUs.
+const SPLIT: [&str; 5] = ["llama", "mistral", "qwen3", "smollm3", "phi3"];
+
 /// A row by itself, in chunks, and in a step with others.
 fn rows(checkpoint: &Checkpoint, device: &Device) -> anyhow::Result<String> {
     let model = load_decoder(checkpoint, device)?;

@@ -30,6 +30,9 @@ pub struct Devices {
     pub device: Device,
     pub graphs: Device,
     pub watched: Device,
+    /// The GPU and another one as a group, where there are two; else itself, which goes through the same calls. An error is why
+    /// there is none.
+    pub group: lifelong_kernels::Result<Device>,
 }
 
 /// How large models and workloads are.
@@ -143,6 +146,7 @@ pub fn run(devices: &Devices, scale: &Scale, parts: Parts<'_>, say: &mut dyn FnM
     checks::operations(devices, &mut found);
     checks::models(devices, &mut found);
     checks::determinism(devices, scale, &mut found);
+    checks::split(devices, &mut found);
     let mut report = Report {
         device: devices.device.instruction_set().to_string(),
         findings,

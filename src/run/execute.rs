@@ -150,7 +150,7 @@ fn manifest(resolved: &Resolved) -> anyhow::Result<Manifest> {
         config,
         data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
         models,
-        device: device.name().to_string(),
+        device: start::kind(&resolved.config.engine)?,
     };
     Ok(Manifest::new(identity, device.instruction_set()))
 }
@@ -158,7 +158,7 @@ fn manifest(resolved: &Resolved) -> anyhow::Result<Manifest> {
 fn open_store(resolved: &Resolved, manifest: &Manifest, folder: &Path) -> anyhow::Result<RunStore> {
     let device = start::device(&resolved.config.engine)?;
     let machine = Machine {
-        device: device.name().to_string(),
+        device: start::kind(&resolved.config.engine)?,
         instruction_set: device.instruction_set().to_string(),
         threads: device.threads() as u32,
     };

@@ -14,30 +14,57 @@ use crate::engine::model::{self, LoadedModel};
 use crate::engine::session::{Engine, EngineOptions};
 use crate::engine::template::ChatSettings;
 
-/// The device a config asks for; of several, the first.
+/// The device a config asks for; of several, the first. An embedding model runs on that alone.
 ///
 /// # Errors
 /// As [`devices`].
 pub fn device(config: &EngineConfig) -> anyhow::Result<Device> {
     match config.device.parse()? {
-        DeviceChoice::Cuda(numbers) => gpu(numbers.first().copied().unwrap_or(0)),
+        DeviceChoice::Cuda(copies) => gpu(copies.first().and_then(|copy| copy.first()).copied().unwrap_or(0)),
         DeviceChoice::AllCuda => gpu(0),
         DeviceChoice::Auto => first_gpu().map_or_else(|| cpu(config), Ok),
         DeviceChoice::Cpu => cpu(config),
     }
 }
 
-/// The devices that a config asks for, at least one.
+/// What results of a backbone depend on of a config's devices: `cpu`, `cuda`, or in how many parts the model is.
+///
+/// # Errors
+/// As [`device`].
+pub fn kind(config: &EngineConfig) -> anyhow::Result<String> {
+    Ok(in_parts(device(config)?.name(), config.device.parse::<DeviceChoice>()?.parts()))
+}
+
+fn in_parts(name: &str, parts: usize) -> String {
+    match parts {
+        1 => name.to_string(),
+        parts => format!("{name} in {parts} parts"),
+    }
+}
+
+/// The devices that a config asks for, at least one: of a model in parts, groups.
 ///
 /// # Errors
 /// When a GPU is asked for by name and there is none that can be used; `auto` says why in one line and takes the CPU then.
 pub fn devices(config: &EngineConfig) -> anyhow::Result<Vec<Device>> {
     match config.device.parse()? {
-        DeviceChoice::Cuda(numbers) => numbers.into_iter().map(gpu).collect(),
+        DeviceChoice::Cuda(copies) => copies.into_iter().map(gpus).collect(),
         // None is an error of the first.
         DeviceChoice::AllCuda => (0..survey_cuda().gpus.len().max(1)).map(gpu).collect(),
         DeviceChoice::Auto | DeviceChoice::Cpu => Ok(vec![device(config)?]),
     }
+}
+
+/// One GPU, or several as a group.
+fn gpus(numbers: Vec<usize>) -> anyhow::Result<Device> {
+    if let [number] = numbers[..] {
+        return gpu(number);
+    }
+    let devices = numbers.iter().map(|number| gpu(*number)).collect::<anyhow::Result<_>>()?;
+    Device::group(devices).with_context(|| {
+        let names: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        format!("device `cuda:{}`: these GPUs cannot share a model", names.join("+"))
+    })
 }
 
 fn gpu(number: usize) -> anyhow::Result<Device> {
@@ -141,4 +168,21 @@ pub fn load_embedder(
 ) -> anyhow::Result<Embedder> {
     load_encoder(&resolved.files, &device(config)?, options)
         .with_context(|| format!("embedding model `{}`", resolved.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run's identity: one that was begun with another number of parts is refused by this word.
+    #[test]
+    fn what_results_depend_on_says_the_number_of_parts() {
+        let on = |device: &str| EngineConfig { device: device.to_string(), ..EngineConfig::default() };
+        assert_eq!(kind(&on("cpu")).unwrap(), "cpu");
+        assert_eq!((in_parts("cuda", 1).as_str(), in_parts("cuda", 4).as_str()), ("cuda", "cuda in 4 parts"));
+        if survey_cuda().gpus.is_empty() {
+            let error = format!("{:#}", devices(&on("cuda:0+1")).unwrap_err());
+            assert!(error.contains("`cuda:0` cannot be used") && error.contains("hint:"), "{error}");
+        }
+    }
 }

@@ -37,7 +37,8 @@ pub struct Identity {
     pub data: BTreeMap<String, String>,
     /// Digest of the weights of each model, by name.
     pub models: BTreeMap<String, String>,
-    /// Kind of device (`cpu`, or the name of the GPU): results are bitwise per device.
+    /// Kind of device, `cpu` or `cuda`, and in how many parts a model is that is split: results are bitwise per device and
+    /// number of parts.
     pub device: String,
 }
 

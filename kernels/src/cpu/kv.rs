@@ -28,7 +28,7 @@ pub(crate) fn write(
         (KvStorage::F32(values), _) => step.write(cpu, &mut values[first..], |out, values| out.copy_from_slice(values)),
         (KvStorage::Half(bits), KvType::BF16) => step.write(cpu, &mut bits[first..], round_bf16),
         (KvStorage::Half(bits), _) => step.write(cpu, &mut bits[first..], round_f16),
-        (KvStorage::Device(_), _) => unreachable!("operations check where a cache lies: our bug"),
+        (KvStorage::Device(_) | KvStorage::Parts(_), _) => unreachable!("operations check where a cache lies: our bug"),
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn copy_block(cache: &mut KvCache, from: usize, to: usize) {
         match cache.storage_mut() {
             KvStorage::F32(values) => values.copy_within(from..from + length, to),
             KvStorage::Half(bits) => bits.copy_within(from..from + length, to),
-            KvStorage::Device(_) => unreachable!("operations check where a cache lies: our bug"),
+            KvStorage::Device(_) | KvStorage::Parts(_) => unreachable!("operations check where a cache lies: our bug"),
         }
     }
     let size = geometry.state_values;

@@ -4,6 +4,7 @@ pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod delta;
 pub(crate) mod embed;
+pub(crate) mod exchange;
 pub(crate) mod experts;
 pub(crate) mod kv;
 pub(crate) mod limits;

@@ -33,6 +33,7 @@ pub(super) struct Driver {
     /// Functions that have been used, and the dynamic shared memory they were last allowed.
     functions: Mutex<HashMap<&'static str, (sys::CUfunction, usize)>>,
     name: String,
+    ordinal: usize,
 }
 
 // SAFETY: handles of the driver may be used by any thread that has made the context its own, which every call does.
@@ -87,6 +88,7 @@ impl Driver {
             modules: Vec::with_capacity(IMAGES.len()),
             functions: Mutex::default(),
             name: format!("sm_{major}{minor}"),
+            ordinal: gpu.ordinal,
         };
         for (_, image) in IMAGES {
             // SAFETY: a whole fat binary, as the compiler wrote it.
@@ -140,13 +142,26 @@ impl Runner for Driver {
         &self.name
     }
 
+    fn ordinal(&self) -> Option<usize> {
+        Some(self.ordinal)
+    }
+
+    fn enqueue(&self, work: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        self.enter()?;
+        work(self.stream as u64)
+    }
+
     fn allocate(&self, bytes: usize, place: Place) -> Result<u64> {
         self.enter()?;
         let out_of = |error: DriverError| match error {
             DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
                 let free = self.memory().map_or(0, |memory| memory.0);
                 let problem = format!("{bytes} bytes asked of {}, which has {free} left", self.name);
-                Error::Cuda(problem + "; lower `--kv-memory` or `--max-batch`, or take a smaller or quantised model")
+                Error::Cuda(
+                    problem
+                        + "; lower `--kv-memory` or `--max-batch`, take a smaller or quantised model, or split it over \
+                     several GPUs (`--device cuda:0+1`)",
+                )
             }
             error => failed("allocating memory", error),
         };
@@ -328,7 +343,7 @@ mod tests {
     #[test]
     fn every_family_of_kernels_is_in_the_program() {
         let names: Vec<&str> = IMAGES.iter().map(|(name, _)| *name).collect();
-        for family in ["activation", "embed", "experts", "kv", "norm", "pool", "residual", "rope"] {
+        for family in ["activation", "embed", "exchange", "experts", "kv", "norm", "pool", "residual", "rope"] {
             assert!(names.contains(&family), "{family} of {names:?}");
         }
         // A fat binary begins with this number.

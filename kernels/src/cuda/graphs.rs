@@ -117,6 +117,15 @@ impl Runner for Graphs {
         self.inner.name()
     }
 
+    fn ordinal(&self) -> Option<usize> {
+        self.inner.ordinal()
+    }
+
+    fn enqueue(&self, work: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        self.flush()?;
+        self.inner.enqueue(work)
+    }
+
     fn allocate(&self, bytes: usize, place: Place) -> Result<u64> {
         self.inner.allocate(bytes, place)
     }

@@ -53,6 +53,14 @@ impl Runner for Guarded {
         self.inner.name()
     }
 
+    fn ordinal(&self) -> Option<usize> {
+        self.inner.ordinal()
+    }
+
+    fn enqueue(&self, work: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        self.inner.enqueue(work)
+    }
+
     fn allocate(&self, bytes: usize, place: Place) -> Result<u64> {
         let start = self.inner.allocate(bytes + 2 * GUARD, place)?;
         let address = start + GUARD as u64;

@@ -112,6 +112,7 @@ mod tests {
                 // SAFETY: an emulated device's memory is the host's.
                 unsafe { std::slice::from_raw_parts(keys_values.address() as *const u8, keys_values.bytes()) }.to_vec()
             }
+            KvStorage::Parts(_) => unreachable!("a cache of one device"),
         }
     }
 

@@ -22,6 +22,7 @@ mod driver_graph;
 pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
+pub(crate) mod exchange;
 pub(crate) mod experts;
 mod graphs;
 mod guarded;
@@ -30,6 +31,8 @@ pub(crate) mod limits;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
 mod memory;
+#[cfg_attr(not(feature = "cuda"), path = "nccl_absent.rs")]
+mod nccl;
 pub(crate) mod norm;
 mod operation;
 pub(crate) mod pool;
@@ -44,6 +47,7 @@ pub(crate) use kv::DeviceCache;
 pub(crate) use matrix::DeviceMatrix;
 pub(crate) use memory::Managed;
 use memory::Memory;
+pub(crate) use nccl::Links;
 use operation::Stage;
 use runner::Runner;
 
@@ -118,6 +122,23 @@ impl Cuda {
     pub(crate) fn free_memory(&self) -> Result<usize> {
         Ok(self.memory.runner.memory()?.0)
     }
+}
+
+/// The ways between GPUs; none where there is no GPU, or one that is emulated.
+pub(crate) fn connect(gpus: &[&Cuda]) -> Result<Option<Links>> {
+    let ordinals: Option<Vec<usize>> = gpus.iter().map(|gpu| gpu.memory.runner.ordinal()).collect();
+    match ordinals {
+        Some(ordinals) if !ordinals.is_empty() => Links::between(&ordinals).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The version of the library that carries numbers between GPUs of a group.
+///
+/// # Errors
+/// What is missing and how to get it.
+pub fn survey_exchange() -> std::result::Result<String, String> {
+    nccl::version()
 }
 
 /// What this build and this machine have of CUDA.

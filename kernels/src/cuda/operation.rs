@@ -15,6 +15,7 @@ use super::Cuda;
 use super::memory::{Buffer, Memory};
 use super::runner::{Argument, Launch};
 use crate::error::{Error, Result};
+use crate::group::Member;
 
 /// Operands begin on borders that every vector load of a kernel is good with.
 const BORDER: usize = 256;
@@ -176,6 +177,39 @@ impl<'a> Operation<'a> {
         let launch = Launch { kernel, grid, block: [threads, 1, 1], shared_bytes };
         // SAFETY: launchers pass what the kernel's signature says, and operands that `ops` has checked the extents of.
         unsafe { self.cuda.memory.runner.launch(&launch, arguments) }
+    }
+
+    /// Brings the `count` values of every member of a group to their place of `parts` `[ranks, count]`; its own are there.
+    pub(crate) fn gather(&mut self, member: &Member, parts: u64, count: usize) -> Result<()> {
+        let (runner, rank) = (&self.cuda.memory.runner, member.rank().number);
+        if count == 0 {
+            return Ok(());
+        }
+        if let Some(links) = member.links() {
+            member.meet()?;
+            // SAFETY: `scratch` has given out `parts`, and the runner has entered its context.
+            let asked = runner.enqueue(&mut |stream| unsafe { links.gather(rank, parts, count, stream) });
+            if asked.is_err() {
+                // The others have asked already, and would wait on their GPUs.
+                member.cut_links();
+            }
+            asked?;
+            return member.meet();
+        }
+        let place = |rank: usize| parts + (rank * count * size_of::<f32>()) as u64;
+        let mut own = vec![0f32; count];
+        // SAFETY: a member's place of `parts`; waited for below.
+        unsafe { runner.copy_out(bytemuck::cast_slice_mut(&mut own), place(rank))? };
+        runner.synchronize()?;
+        member.give(&own)?;
+        member.read(|other, values| match (other == rank, values.len() == count) {
+            (true, _) => Ok(()),
+            (false, false) => {
+                Err(Error::Group(format!("rank {other} gave {} values, not {count}: our bug", values.len())))
+            }
+            // SAFETY: a member's place of `parts`, as long.
+            (false, true) => unsafe { runner.copy_in(place(other), bytemuck::cast_slice(values)) },
+        })
     }
 
     /// Brings outputs back and waits for them; without any, the device may still be at work.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,16 @@ impl Repeated for OneByOne {
 pub(crate) trait Runner: Send + Sync {
     /// The kind of arithmetic units, for a run's manifest.
     fn name(&self) -> &str;
+
+    /// The GPU's number in the driver's order; none of one that is emulated.
+    fn ordinal(&self) -> Option<usize> {
+        None
+    }
+
+    /// Lets a library put work into the queue: it is given the driver's stream.
+    fn enqueue(&self, _work: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        Err(Error::Cuda(format!("{} has no stream of the driver: our bug", self.name())))
+    }
 
     /// Memory on a border of 256 bytes; what it holds is undefined. `bytes` is above 0.
     fn allocate(&self, bytes: usize, place: Place) -> Result<u64>;

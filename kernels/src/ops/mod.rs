@@ -7,6 +7,7 @@ pub mod activation;
 pub mod attention;
 pub mod delta;
 pub mod embed;
+pub mod exchange;
 pub mod experts;
 pub mod kv;
 pub mod matmul;

@@ -2,6 +2,7 @@
 
 use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::attention::{self, AttentionShape, DistanceBias};
+use lifelong_kernels::ops::exchange;
 use lifelong_kernels::ops::kv;
 use lifelong_kernels::ops::matmul::Precision;
 use lifelong_kernels::{Device, KvCache, Values};
@@ -13,6 +14,7 @@ use crate::architecture::{Batch, Scratch};
 use crate::config::DecoderConfig;
 use crate::error::Result;
 use crate::names::Names;
+use crate::share::Heads;
 use crate::weights::Weights;
 
 /// The four projections, the shape between them, and norms of every query and key head where a model has them.
@@ -37,9 +39,10 @@ pub(crate) struct HeadNorms {
 }
 
 impl Attention {
-    /// The attention of one layer of a decoder.
+    /// The attention of one layer of a decoder; of one that is split, with the heads that are here.
     pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
-        let DecoderConfig { hidden, heads, kv_heads, head_dim, norm, biases, .. } = *config;
+        let DecoderConfig { hidden, head_dim, norm, biases, .. } = *config;
+        let heads = Heads::of(weights.device.rank(), config);
         let name = |part: &str| names.layer(layer, part);
         let qkv = Bias::from(biases.qkv);
         let head_norms = match config.head_norms {
@@ -49,35 +52,42 @@ impl Attention {
             }),
             false => None,
         };
-        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let (q_width, kv_width) = (heads.query.times(head_dim), heads.key_value.times(head_dim));
         let mut gate = None;
         let [query, key, value] = match config.fused {
             _ if config.gated_attention => {
-                let turns = weights.in_turns(&format!("{}.weight", name(names.query)), q_width, head_dim, hidden)?;
+                let turns =
+                    weights.in_turns(&format!("{}.weight", name(names.query)), q_width.all, head_dim, hidden)?;
                 let [query, gates] = turns.map(|weight| Linear::new(weight, None));
                 gate = Some(gates);
-                let key = Linear::load(weights, &name(names.key), kv_width, hidden, qkv)?;
-                [query, key, Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?]
+                let key = Linear::load_outputs(weights, &name(names.key), &kv_width, hidden, qkv)?;
+                [query, key, Linear::load_outputs(weights, &name(names.value), &kv_width, hidden, qkv)?]
             }
-            true => Linear::load_split(weights, &name(names.qkv), [q_width, kv_width, kv_width], hidden)?,
+            true => {
+                let widths = [q_width.clone(), kv_width.clone(), kv_width];
+                Linear::load_split(weights, &name(names.qkv), widths, hidden)?
+            }
             false => [
-                Linear::load(weights, &name(names.query), q_width, hidden, qkv)?,
-                Linear::load(weights, &name(names.key), kv_width, hidden, qkv)?,
-                Linear::load(weights, &name(names.value), kv_width, hidden, qkv)?,
+                Linear::load_outputs(weights, &name(names.query), &q_width, hidden, qkv)?,
+                Linear::load_outputs(weights, &name(names.key), &kv_width, hidden, qkv)?,
+                Linear::load_outputs(weights, &name(names.value), &kv_width, hidden, qkv)?,
             ],
         };
-        let sinks = if config.sinks { Some(weights.values(&name(names.sinks), heads)?) } else { None };
+        let sinks = match config.sinks {
+            true => Some(weights.values_part(&name(names.sinks), &heads.query)?),
+            false => None,
+        };
         Ok(Attention {
             query,
             key,
             value,
-            output: Linear::load(weights, &name(names.output), hidden, q_width, Bias::from(biases.output))?,
+            output: Linear::load_inputs(weights, &name(names.output), hidden, &q_width, Bias::from(biases.output))?,
             head_norms,
             gate,
             sinks,
             shape: AttentionShape {
-                heads,
-                kv_heads,
+                heads: heads.query.len(),
+                kv_heads: heads.key_value.len(),
                 head_dim,
                 scale: config.score_scale,
                 window: config.windows[layer],
@@ -86,7 +96,7 @@ impl Attention {
     }
 
     /// Causal attention of a packed step, with grouped heads and, given angles, rotated positions. Reads `scratch.normed`
-    /// `[T, H]`, leaves the output in `scratch.projected`.
+    /// `[T, H]`, leaves the output in `scratch.projected`; of a split decoder the sum over all heads.
     pub fn causal(
         &self,
         device: &Device,
@@ -125,7 +135,9 @@ impl Attention {
             linear::forward_each(device, [(&mut *gates, gate)], x, Precision::Bits16)?;
             activation::sigmoid_gate(device, attended, gates)?;
         }
-        self.output.forward(device, scratch.projected.take(device, x.len())?, attended)
+        let projected = scratch.projected.take(device, x.len())?;
+        self.output.forward(device, projected, attended)?;
+        Ok(exchange::sum(device, projected)?)
     }
 
     /// Attention of every token to its whole text. Reads `x` `[T, H]`, leaves the output in `scratch.projected`.

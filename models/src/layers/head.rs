@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lifelong_kernels::ops::{experts, matmul};
+use lifelong_kernels::ops::{exchange, experts, matmul};
 use lifelong_kernels::{Device, Matrix, Values};
 
 use super::embedding::Embedding;
@@ -11,8 +11,12 @@ use crate::config::{self, Tying};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 
+/// Of a split decoder every device has a run of the rows of a matrix of the head's own. One that is shared with the embedding
+/// is whole on all of them, as that is, and the first multiplies by it.
 pub(crate) struct Head {
     weight: Arc<Matrix>,
+    /// The logits of a row.
+    vocabulary: usize,
 }
 
 impl Head {
@@ -42,14 +46,16 @@ impl Head {
                 false
             }
         };
+        let vocabulary = table.rows();
         if !own {
-            return Ok(Head { weight: table });
+            return Ok(Head { weight: table, vocabulary });
         }
-        let weight = weights.matrix(&name, table.rows(), table.columns())?;
-        Ok(Head { weight: Arc::new(weight) })
+        let weight = weights.rows(&name, &weights.vocabulary(vocabulary), table.columns())?;
+        Ok(Head { weight: Arc::new(weight), vocabulary })
     }
 
-    /// Logits `[outputs, V]` of the rows `outputs` of `scratch.normed`, of `rows` rows.
+    /// Logits `[outputs, V]` of the rows `outputs` of `scratch.normed`, of `rows` rows; of a split decoder on the first device,
+    /// and none on others.
     pub fn forward(
         &self,
         device: &Device,
@@ -58,15 +64,24 @@ impl Head {
         outputs: &[usize],
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let hidden = self.weight.columns();
-        let Scratch { normed, attended, outputs: numbers, .. } = scratch;
+        let (hidden, width, is_first) = (self.weight.columns(), self.weight.rows(), device.rank().is_first());
+        let logits = logits.take(device, if is_first { outputs.len() * self.vocabulary } else { 0 })?;
+        let is_whole = width == self.vocabulary;
+        if is_whole && !is_first {
+            return Ok(());
+        }
+        let Scratch { normed, attended, up, outputs: numbers, .. } = scratch;
         let x = normed.take(device, rows * hidden)?;
         let gathered = attended.take(device, outputs.len() * hidden)?;
         numbers.clear();
         numbers.extend(outputs.iter().map(|output| *output as u32));
         experts::gather(device, gathered, x, numbers, hidden)?;
-        let logits = logits.take(device, outputs.len() * self.weight.rows())?;
-        Ok(matmul::linear(device, logits, gathered, &self.weight)?)
+        if is_whole {
+            return Ok(matmul::linear(device, logits, gathered, &self.weight)?);
+        }
+        let own = up.take(device, outputs.len() * width)?;
+        matmul::linear(device, own, gathered, &self.weight)?;
+        Ok(exchange::columns(device, logits, own, self.vocabulary)?)
     }
 }
 

@@ -4,6 +4,7 @@ use lifelong_kernels::ops::matmul::{self, Precision};
 use lifelong_kernels::{Device, Matrix, Values};
 
 use crate::error::Result;
+use crate::share::Share;
 use crate::weights::Weights;
 
 pub(crate) struct Linear {
@@ -55,9 +56,34 @@ impl Linear {
         Ok(Linear { weight: Matrix::f32_on(device, n, k, weight)?, bias: Some(Values::copied(device, bias)?) })
     }
 
-    /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases.
-    pub fn load_split<const N: usize>(weights: &mut Weights, name: &str, n: [usize; N], k: usize) -> Result<[Self; N]> {
-        let parts = weights.split(&format!("{name}.weight"), n, k)?;
+    /// As [`Linear::load`], of the outputs that are here.
+    pub fn load_outputs(weights: &mut Weights, name: &str, outputs: &Share, k: usize, bias: Bias) -> Result<Self> {
+        let weight = weights.part(&format!("{name}.weight"), outputs, &Share::whole(k))?;
+        let bias = match bias {
+            Bias::Present => Some(weights.values_part(&format!("{name}.bias"), outputs)?),
+            Bias::Absent => None,
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    /// As [`Linear::load`], of the inputs that are here: its outputs are parts of a sum, the bias is in the first of them.
+    pub fn load_inputs(weights: &mut Weights, name: &str, n: usize, inputs: &Share, bias: Bias) -> Result<Self> {
+        let weight = weights.part(&format!("{name}.weight"), &Share::whole(n), inputs)?;
+        if bias == Bias::Present && !weights.device.rank().is_first() {
+            weights.skip(&format!("{name}.bias"));
+            return Ok(Linear { weight, bias: None });
+        }
+        Self::with_bias(weights, name, weight, bias)
+    }
+
+    /// Takes several projections out of one `{name}.weight` `[Σn, k]`, without biases: of each the outputs that are here.
+    pub fn load_split<const N: usize>(
+        weights: &mut Weights,
+        name: &str,
+        outputs: [Share; N],
+        k: usize,
+    ) -> Result<[Self; N]> {
+        let parts = weights.split(&format!("{name}.weight"), outputs, k)?;
         Ok(parts.map(|weight| Linear { weight, bias: None }))
     }
 

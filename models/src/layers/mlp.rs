@@ -1,8 +1,8 @@
 //! Feed-forward layers.
 
 use lifelong_kernels::Device;
-use lifelong_kernels::ops::activation;
 use lifelong_kernels::ops::matmul::Precision;
+use lifelong_kernels::ops::{activation, exchange};
 
 use super::linear::{self, Bias, Linear};
 use crate::architecture::Scratch;
@@ -20,18 +20,20 @@ pub(crate) struct GatedMlp {
 }
 
 impl GatedMlp {
+    /// That of one layer of a decoder; of one that is split, with the columns between the projections that are here.
     pub fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
         let DecoderConfig { hidden, feed_forward, gate: function, .. } = *config;
         let bias = Bias::from(config.biases.mlp);
         let name = |part: &str| names.layer(layer, part);
+        let columns = weights.columns(&format!("{}.weight", name(names.down)), feed_forward)?;
         let [gate, up] = match config.fused {
-            true => Linear::load_split(weights, &name(names.gate_up), [feed_forward; 2], hidden)?,
+            true => Linear::load_split(weights, &name(names.gate_up), [columns.clone(), columns.clone()], hidden)?,
             false => [
-                Linear::load(weights, &name(names.gate), feed_forward, hidden, bias)?,
-                Linear::load(weights, &name(names.up), feed_forward, hidden, bias)?,
+                Linear::load_outputs(weights, &name(names.gate), &columns, hidden, bias)?,
+                Linear::load_outputs(weights, &name(names.up), &columns, hidden, bias)?,
             ],
         };
-        let down = Linear::load(weights, &name(names.down), hidden, feed_forward, bias)?;
+        let down = Linear::load_inputs(weights, &name(names.down), hidden, &columns, bias)?;
         Ok(GatedMlp { gate, up, down, function })
     }
 
@@ -58,7 +60,9 @@ impl GatedMlp {
             Gate::Silu => activation::swiglu(device, activated, gate, up)?,
             Gate::GeluTanh => activation::geglu_tanh(device, activated, gate, up)?,
         }
-        self.down.forward(device, scratch.projected.take(device, x.len())?, activated)
+        let projected = scratch.projected.take(device, x.len())?;
+        self.down.forward(device, projected, activated)?;
+        Ok(exchange::sum(device, projected)?)
     }
 }
 

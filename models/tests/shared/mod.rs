@@ -4,6 +4,7 @@
 pub mod candle;
 pub mod decode;
 pub mod greedy;
+pub mod split;
 
 use std::path::{Path, PathBuf};
 

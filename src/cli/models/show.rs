@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use indicatif::DecimalBytes;
+use lifelong_kernels::{Gpu, survey_cuda};
 use serde::Serialize;
 
 use crate::engine::hub::card::{self, Card};
@@ -123,6 +124,10 @@ impl Page {
             let word = if machine::fits(bytes, memory) { "fit" } else { "do not fit" };
             line("memory", format!("the weights {word} into this machine's {}", DecimalBytes(memory)));
         }
+        let is_shared = self.architecture.as_deref().is_some_and(card::is_shared);
+        if let Some(gpus) = self.weight_bytes().and_then(|bytes| gpu_line(bytes, &survey_cuda().gpus, is_shared)) {
+            line("GPU", gpus);
+        }
         line("architecture", self.architecture_line());
         match &self.checkpoint {
             Some(card) => self.checkpoint_lines(card, &mut line),
@@ -218,6 +223,31 @@ impl FilePage {
     }
 }
 
+/// Whether weights of so many bytes fit into the GPUs of a machine, and how; none where there is no GPU.
+fn gpu_line(weight_bytes: u64, gpus: &[Gpu], is_shared: bool) -> Option<String> {
+    let first = gpus.first()?.memory_bytes as u64;
+    if machine::fits(weight_bytes, first) {
+        return Some(format!("the weights fit into cuda:0's {}", DecimalBytes(first)));
+    }
+    let found = format!("the weights do not fit into cuda:0's {}", DecimalBytes(first));
+    if !is_shared {
+        return Some(format!("{found}, and the architecture cannot be split over several"));
+    }
+    // The smallest has to hold a part, and parts are a power of two of most models' heads.
+    let holds = |count: &usize| {
+        let smallest = gpus[..*count].iter().map(|gpu| gpu.memory_bytes as u64).min().unwrap_or(0);
+        machine::fits(weight_bytes.div_ceil(*count as u64), smallest)
+    };
+    let counts = std::iter::successors(Some(2), |count| Some(count * 2)).take_while(|count| *count <= gpus.len());
+    Some(match counts.into_iter().find(holds) {
+        Some(count) => {
+            let numbers: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+            format!("{found}; `--device cuda:{}` splits them over {count}", numbers.join("+"))
+        }
+        None => format!("{found}; `--device cuda:0+1` would split them over several that hold a part each"),
+    })
+}
+
 /// A model without a preset may be either; then the KV cache of what it would be as a decoder is worth showing.
 fn is_decoder(preset: Option<&Preset>) -> bool {
     preset.is_none_or(|preset| preset.kind == hub::Kind::Decoder)
@@ -251,4 +281,31 @@ fn files(preset: Option<&Preset>, local: Option<&ModelFiles>) -> Vec<FilePage> {
         }
     };
     preset.files.iter().map(page).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_too_large_for_a_gpu_comes_with_how_to_split_it() {
+        const GB: u64 = 1_000_000_000;
+        let gpus = |count: usize| -> Vec<Gpu> {
+            let gpu = |ordinal| Gpu {
+                ordinal,
+                name: "a GPU".to_string(),
+                compute_capability: (9, 0),
+                memory_bytes: 80 * GB as usize,
+            };
+            (0..count).map(gpu).collect()
+        };
+        assert_eq!(gpu_line(16 * GB, &[], true), None);
+        assert_eq!(gpu_line(16 * GB, &gpus(1), true).unwrap(), "the weights fit into cuda:0's 80.00 GB");
+        let split = gpu_line(141 * GB, &gpus(8), true).unwrap();
+        assert!(split.ends_with("; `--device cuda:0+1` splits them over 2"), "{split}");
+        let split = gpu_line(300 * GB, &gpus(8), true).unwrap();
+        assert!(split.ends_with("; `--device cuda:0+1+2+3` splits them over 4"), "{split}");
+        assert!(gpu_line(300 * GB, &gpus(2), true).unwrap().contains("would split them"));
+        assert!(gpu_line(300 * GB, &gpus(8), false).unwrap().contains("cannot be split"));
+    }
 }

@@ -132,6 +132,11 @@ pub fn through(architecture: &str) -> Option<&'static str> {
     entry(architecture)?.through()
 }
 
+/// Whether a model of an architecture can be split over several GPUs.
+pub fn is_shared(architecture: &str) -> bool {
+    entry(architecture).is_some_and(registry::Entry::is_shared)
+}
+
 fn entry(architecture: &str) -> Option<&'static registry::Entry> {
     registry::ARCHITECTURES.iter().find(|entry| {
         entry.name == architecture || entry.gguf.contains(&architecture) || entry.hugging_face.contains(&architecture)

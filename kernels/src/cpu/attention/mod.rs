@@ -66,7 +66,9 @@ pub(crate) fn paged(
             (KvStorage::F32(values), _) => Numbers::F32(values),
             (KvStorage::Half(bits), KvType::BF16) => Numbers::BF16(bits),
             (KvStorage::Half(bits), _) => Numbers::F16(bits),
-            (KvStorage::Device(_), _) => unreachable!("operations check where a cache lies: our bug"),
+            (KvStorage::Device(_) | KvStorage::Parts(_), _) => {
+                unreachable!("operations check where a cache lies: our bug")
+            }
         },
         first: cache.offset(layer, 0, kv_head),
         stride: geometry.head_block(),
