@@ -12,7 +12,7 @@ use lifelong::engine::request::Request;
 use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::seed::Seed;
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, Launches, Launching};
 
 /// Prompts of several lengths, some with the same beginning, drawn in every way.
 fn requests() -> Vec<Request> {
@@ -110,4 +110,49 @@ fn no_result_shows_how_many_gpus_there_are() {
     let alone = run(1);
     assert_eq!(run(2), alone);
     assert_eq!(run(3), alone);
+}
+
+/// Kernels started in graphs: a whole run with requests that come and go, prompts in chunks, tables that grow block by block,
+/// rows that give way to others and begin again; once cold and once on a warm cache.
+#[test]
+fn graphs_change_no_bit_of_a_whole_run() {
+    let open = |launching: Launching| Device::emulated_with(0, launching);
+    if let Err(reason) = open(Launching::Graphs) {
+        return println!("skipped: {reason}");
+    }
+    let mut stream = Seed(8).stream();
+    let shared = engine::random_tokens(&mut stream, 20);
+    let request = |index: usize| {
+        let own = engine::random_tokens(&mut stream, 3 + index * 7 % 23);
+        let tokens = if index % 2 == 0 { [shared.clone(), own].concat() } else { own };
+        let logprobs = if index % 3 == 0 { 2 } else { 0 };
+        // From a few tokens to more than two blocks.
+        let max_tokens = 4 + index * 11 % 37;
+        let sampling = Sampling { temperature: 0.8, max_tokens, ignore_eos: true, logprobs, ..Sampling::default() };
+        Request { tokens, sampling, seed: 70 + index as u64 }
+    };
+    let requests: Vec<Request> = (0..7).map(request).collect();
+    let written = Written::new(TINY, Storage::F32, 11);
+    let run = |device: &Device| {
+        // Not enough for all four rows at their longest: some are computed again.
+        let block_bytes = written.load(device).decoder.geometry().kv(1).bytes_per_block() as u64;
+        let options = EngineOptions {
+            max_batch: 4,
+            prefill_chunk: 24,
+            kv_memory_bytes: Some(12 * block_bytes),
+            ..EngineOptions::default()
+        };
+        let engine = start(&written.load(device), options);
+        let found = [(); 2].map(|()| outcomes(&engine.session(), &requests));
+        (found, engine.stats())
+    };
+    let (expected, _) = run(&open(Launching::Direct).unwrap());
+    let device = open(Launching::Graphs).unwrap();
+    let (found, stats) = run(&device);
+    assert_eq!(found, expected);
+    let launches = device.launches();
+    println!("{launches:?} in {} steps, {} rows again", stats.steps, stats.preemptions);
+    assert!(launches.graphs >= 2 && launches.repeats > 20 && launches.nodes_set > launches.repeats, "{launches:?}");
+    assert_eq!((launches.refused, open(Launching::Direct).unwrap().launches()), (0, Launches::default()));
+    assert!(stats.preemptions > 0, "{stats:?}");
 }

@@ -29,6 +29,7 @@ pub mod limits;
 mod matrix;
 mod memory;
 pub mod ops;
+mod routes;
 mod tally;
 mod threads;
 mod values;
@@ -41,10 +42,11 @@ mod cuda;
 
 pub use cuda::survey as survey_cuda;
 
-pub use device::{Device, InstructionSet, Launching};
+pub use device::{Device, InstructionSet, Launches, Launching};
 pub use error::{Error, Result};
 pub use gpu::{CudaSurvey, Gpu};
 pub use kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvType, Segment};
-pub use matrix::{Draw, Format, Matrix, QUANTIZABLE, quantize};
+pub use matrix::{Draw, ExpertWeights, Format, Matrix, QUANTIZABLE, quantize};
+pub use routes::Routes;
 pub use tally::{Tally, Work};
 pub use values::Values;

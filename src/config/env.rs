@@ -14,6 +14,10 @@ pub static VARIABLES: &[Variable] = &[
         name: "LIFELONG_INSTRUCTION_SET",
         effect: "force scalar, avx2, avx512-vnni or avx512-amx kernels (same results, other speed)",
     },
+    Variable {
+        name: "LIFELONG_LAUNCHING",
+        effect: "how a GPU's kernels are started: graphs (the default), direct, or watched (slow, finds stray writes)",
+    },
     Variable { name: "HF_HOME", effect: "folder of the Hugging Face cache" },
     Variable { name: "HF_HUB_CACHE", effect: "the same folder's models alone (default: hub in HF_HOME)" },
     Variable { name: "HF_ENDPOINT", effect: "address of the Hugging Face hub" },
