@@ -4,6 +4,10 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::values::Values;
 
+/// The fewest visits of one expert that a block of a GPU's threads has a kernel for, and the most.
+pub(crate) const FEW: usize = 8;
+const MANY: usize = 64;
+
 /// Where T rows go, C experts each, and in which order their visits stand while they are there: by expert, within one by
 /// row. [`route`](crate::ops::experts::route) makes it, the other operations of [`experts`](crate::ops::experts) follow it;
 /// on a GPU it stays there. Memory is kept from step to step.
@@ -48,11 +52,9 @@ impl Routes {
         self.tokens * self.count
     }
 
-    /// Visits of one expert that a GPU's block of threads takes: the fewest that it has a kernel for, or, where experts have
-    /// many, those of the one that reads weights less often. No result depends on it.
+    /// Visits of one expert that a block of threads takes: few, or, where experts have many, so many that weights are read
+    /// less often. No result depends on it.
     pub(crate) fn tile_tokens(&self) -> usize {
-        const FEW: usize = 8;
-        const MANY: usize = 64;
         if self.visits() > 2 * FEW * self.experts { MANY } else { FEW }
     }
 

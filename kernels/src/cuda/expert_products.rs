@@ -14,7 +14,7 @@ use super::runner::{Argument, arguments};
 use crate::error::Result;
 use crate::matrix::ExpertWeights;
 use crate::ops::matmul::Precision;
-use crate::routes::Routes;
+use crate::routes::{self, Routes};
 
 /// `ExpertProduct` of `cuda/products.cuh`.
 #[repr(C)]
@@ -77,7 +77,7 @@ impl<'a> Group<'a> {
 
     /// Whether a tile is one of few rows.
     fn is_few(&self) -> bool {
-        self.routes.tile_tokens() == 8
+        self.routes.tile_tokens() == routes::FEW
     }
 
     /// Where tables, outputs and tiles are, and the grid of blocks of `rows_a_block` rows.
