@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use lifelong::engine::embed::{
-    Embedder, EmbedderOptions, Head, HybridWeights, Pooling, Purpose, load_embedder, load_embedder_with,
+    Embedder, EmbedderOptions, Head, HybridWeights, Pooling, Purpose, load_embedder, load_embedder_on,
 };
 use lifelong::engine::error::Error;
 use lifelong::engine::hub::{ModelFile, ModelFiles};
@@ -22,6 +22,10 @@ fn load(name: &str, folder: &Path, threads: usize) -> Embedder {
 }
 
 fn try_load(name: &str, folder: &Path, threads: usize, pooling: Option<Pooling>) -> Result<Embedder, Error> {
+    load_on(name, folder, &[Device::cpu(threads)], pooling)
+}
+
+fn load_on(name: &str, folder: &Path, devices: &[Device], pooling: Option<Pooling>) -> Result<Embedder, Error> {
     let wanted = [
         "1_Pooling/config.json",
         "colbert_linear.pt",
@@ -40,7 +44,7 @@ fn try_load(name: &str, folder: &Path, threads: usize, pooling: Option<Pooling>)
         ModelFile { name: file.to_string(), path, size, sha256: None, origin: "test".to_string() }
     });
     let files = ModelFiles { name: name.into(), kind: None, folder: folder.to_path_buf(), files: files.collect() };
-    load_embedder_with(&files, &Device::cpu(threads), EmbedderOptions { pooling })
+    load_embedder_on(&files, devices, EmbedderOptions { pooling })
 }
 
 /// The tiny BERT of the models crate with a tokenizer of single letters, at most `max_tokens` of them.
@@ -101,6 +105,24 @@ fn company_order_and_threads_do_not_matter(one: &Embedder, two: &Embedder, texts
             }
         }
     }
+}
+
+/// Several devices share a call's batches.
+#[test]
+fn no_vector_shows_how_many_devices_there_are() {
+    let tiny = Tiny::new(40);
+    // Some batches each.
+    let texts = texts(900, 36);
+    let expected = bits(&tiny.load(1).embed(&texts).unwrap());
+    for count in [2, 3] {
+        let devices: Vec<Device> = (0..count).map(|_| Device::cpu(1)).collect();
+        let embedder = load_on("tiny-bert", tiny.folder.path(), &devices, None).unwrap();
+        assert_eq!(bits(&embedder.embed(&texts).unwrap()), expected, "{count} devices");
+        assert!(devices.iter().all(|device| device.work().float_products.operations > 0), "{count} devices");
+        assert!(embedder.sparse(Purpose::Query, &[]).is_err_and(|error| error.to_string().contains("sparse")));
+    }
+    let error = load_on("tiny-bert", tiny.folder.path(), &[], None).map(drop).unwrap_err().to_string();
+    assert!(error.contains("at least one"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,10 @@ use lifelong::engine::request::Request;
 use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::seed::Seed;
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, KvType, Launches, Launching};
+
+/// Keys and values whose attention has the processor's bits.
+const EXACT: Option<KvType> = Some(KvType::F32);
 
 /// Prompts of several lengths, some with the same beginning, drawn in every way.
 fn requests() -> Vec<Request> {
@@ -50,7 +53,8 @@ fn completions_are_those_of_the_processor_in_any_batch() {
     let written = Written::new(TINY, Storage::F32, 11);
     let requests = requests();
     let run = |device: &Device, max_batch: usize| {
-        let options = EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        let options =
+            EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), kv_type: EXACT, ..EngineOptions::default() };
         outcomes(&start(&written.load(device), options).session(), &requests)
     };
     let expected = run(&Device::cpu(1), 8);
@@ -73,7 +77,8 @@ fn forced_tokens_have_the_processors_log_probabilities_beside_drawn_ones() {
         .map(|request| ForcedRequest { prompt: request.tokens.clone(), continuation: request.tokens[..3].to_vec() })
         .collect();
     let run = |device: &Device| {
-        let options = EngineOptions { max_batch: 12, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        let options =
+            EngineOptions { max_batch: 12, kv_memory_bytes: Some(4 << 20), kv_type: EXACT, ..EngineOptions::default() };
         let engine = start(&written.load(device), options);
         let session = engine.session();
         let asked = session.logprobs_all(forced.clone());
@@ -126,13 +131,61 @@ fn a_model_in_parts_draws_the_tokens_of_the_whole_in_any_batch() {
     };
     let run = |copies: usize, max_batch: usize| {
         let models = (0..copies).map(|_| written.load(&group())).collect();
-        let options = EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+        let options =
+            EngineOptions { max_batch, kv_memory_bytes: Some(4 << 20), kv_type: EXACT, ..EngineOptions::default() };
         outcomes(&Engine::start_replicas(models, &options).unwrap().session(), &requests)
     };
-    let options = EngineOptions { max_batch: 8, kv_memory_bytes: Some(4 << 20), ..EngineOptions::default() };
+    let options =
+        EngineOptions { max_batch: 8, kv_memory_bytes: Some(4 << 20), kv_type: EXACT, ..EngineOptions::default() };
     let whole = outcomes(&start(&written.load(&Device::cpu(1)), options).session(), &requests);
     let together = run(1, 8);
     assert_eq!(tokens(&together), tokens(&whole));
     assert_eq!(run(1, 1), together, "alone and in a batch");
     assert_eq!(run(2, 2), together, "two copies");
+}
+
+/// Kernels started in graphs: a whole run with requests that come and go, prompts in chunks, tables that grow block by block,
+/// rows that give way to others and begin again; once cold and once on a warm cache.
+#[test]
+fn graphs_change_no_bit_of_a_whole_run() {
+    let open = |launching: Launching| Device::emulated_with(0, launching);
+    if let Err(reason) = open(Launching::Graphs) {
+        return println!("skipped: {reason}");
+    }
+    let mut stream = Seed(8).stream();
+    let shared = engine::random_tokens(&mut stream, 20);
+    let request = |index: usize| {
+        let own = engine::random_tokens(&mut stream, 3 + index * 7 % 23);
+        let tokens = if index % 2 == 0 { [shared.clone(), own].concat() } else { own };
+        let logprobs = if index % 3 == 0 { 2 } else { 0 };
+        // From a few tokens to more than two blocks.
+        let max_tokens = 4 + index * 11 % 37;
+        let sampling = Sampling { temperature: 0.8, max_tokens, ignore_eos: true, logprobs, ..Sampling::default() };
+        Request { tokens, sampling, seed: 70 + index as u64 }
+    };
+    let requests: Vec<Request> = (0..7).map(request).collect();
+    let written = Written::new(TINY, Storage::F32, 11);
+    let run = |device: &Device| {
+        // Not enough for all four rows at their longest: some are computed again.
+        let block_bytes = written.load(device).decoder.geometry().kv(1).bytes_per_block() as u64;
+        let options = EngineOptions {
+            max_batch: 4,
+            prefill_chunk: 24,
+            kv_memory_bytes: Some(12 * block_bytes),
+            kv_type: EXACT,
+            ..EngineOptions::default()
+        };
+        let engine = start(&written.load(device), options);
+        let found = [(); 2].map(|()| outcomes(&engine.session(), &requests));
+        (found, engine.stats())
+    };
+    let (expected, _) = run(&open(Launching::Direct).unwrap());
+    let device = open(Launching::Graphs).unwrap();
+    let (found, stats) = run(&device);
+    assert_eq!(found, expected);
+    let launches = device.launches();
+    println!("{launches:?} in {} steps, {} rows again", stats.steps, stats.preemptions);
+    assert!(launches.graphs >= 2 && launches.repeats > 20 && launches.nodes_set > 0, "{launches:?}");
+    assert_eq!((launches.refused, open(Launching::Direct).unwrap().launches()), (0, Launches::default()));
+    assert!(stats.preemptions > 0, "{stats:?}");
 }

@@ -5,8 +5,9 @@ mod engine;
 
 use engine::{Storage, TINY, Written, outcome, outcomes, probe, random_tokens};
 use lifelong::engine::error::Error;
+use lifelong::engine::forced::ForcedRequest;
 use lifelong::engine::request::Request;
-use lifelong::engine::session::{Engine, EngineOptions};
+use lifelong::engine::session::{Engine, EngineOptions, Session};
 use lifelong::seed::Seed;
 use lifelong_kernels::Device;
 
@@ -39,6 +40,45 @@ fn no_result_shows_how_many_devices_there_are() {
         assert_eq!((stats.finished_requests, stats.running, stats.waiting), (26, 0, 0));
         // Every replica that has work makes steps of its own: together more than one would.
         assert!(stats.generated_tokens == 26 * 6);
+    }
+}
+
+/// The bits of each request's log-probabilities.
+fn forced_bits(session: &Session, requests: &[ForcedRequest]) -> Vec<Vec<u32>> {
+    let mut all = vec![Vec::new(); requests.len()];
+    for (index, found) in session.logprobs_all(requests.to_vec()) {
+        all[index] = found.unwrap().logprobs.iter().map(|logprob| logprob.to_bits()).collect();
+    }
+    all
+}
+
+/// A call of given texts is shared out as one that draws is, also beside one.
+#[test]
+fn log_probabilities_do_not_show_it_either_and_every_device_computes_some() {
+    let written = Written::new(TINY, Storage::F32, 4);
+    let drawn = requests();
+    let forced: Vec<ForcedRequest> = drawn
+        .iter()
+        .enumerate()
+        .map(|(index, request)| {
+            let continuation = request.tokens.iter().rev().take(1 + index % 11).copied().collect();
+            ForcedRequest { prompt: request.tokens.clone(), continuation }
+        })
+        .collect();
+    let alone = start(&written, 1);
+    let expected = forced_bits(&alone.session(), &forced);
+    assert!(expected.iter().zip(&forced).all(|(bits, request)| bits.len() == request.continuation.len()));
+    let expected_drawn = outcomes(&alone.session(), &drawn);
+    for replicas in [2, 3, 40] {
+        let engine = start(&written, replicas);
+        assert_eq!(forced_bits(&engine.session(), &forced), expected, "{replicas} replicas");
+        let busy = engine.stats_of_each().iter().filter(|stats| stats.computed_tokens > 0).count();
+        // One of forty has less than a request.
+        assert!(busy >= replicas.min(20), "{busy} of {replicas} replicas computed something");
+        let session = engine.session();
+        let asked = session.logprobs_all(forced.clone());
+        assert_eq!(outcomes(&session, &drawn), expected_drawn, "{replicas} replicas, beside given texts");
+        assert_eq!(asked.count(), forced.len());
     }
 }
 

@@ -1,5 +1,6 @@
 // Which experts a token goes to, and bringing tokens there and back: kernels/src/ops/experts.rs.
 #include "lanes.cuh"
+#include "products.cuh"
 
 namespace {
 
@@ -69,6 +70,81 @@ KERNEL void route(unsigned* chosen, float* share, const float* logits, unsigned 
         share[place] = exponential(logits[chosen[place]] - largest) / sum;
 }
 EMULATED(route)
+
+namespace {
+
+constexpr unsigned GROUP_THREADS = 256;
+
+// The sum over the block's threads up to and without this one, and over all of them.
+struct Running {
+    unsigned before, all;
+};
+
+DEVICE Running running_sum(unsigned value) {
+    SHARED(unsigned, parts, GROUP_THREADS / WARP);
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    unsigned sum = value;
+#pragma unroll
+    for (unsigned by = 1; by < WARP; by *= 2) {
+        const unsigned other = __shfl_up_sync(ALL_LANES, sum, by);
+        if (lane >= by) sum += other;
+    }
+    // Those of the sum before have been read.
+    __syncthreads();
+    if (lane == WARP - 1) parts[warp] = sum;
+    __syncthreads();
+    Running running = {sum - value, 0};
+#pragma unroll
+    for (unsigned part = 0; part < GROUP_THREADS / WARP; part++) {
+        if (part < warp) running.before += parts[part];
+        running.all += parts[part];
+    }
+    return running;
+}
+
+}  // namespace
+
+// Puts visits in order of their experts, within one in order of rows, and cuts the visits of each expert into tiles. One
+// block an expert: all count all visits, so that none waits for another.
+KERNEL void __launch_bounds__(GROUP_THREADS)
+    group_visits(unsigned* rows, unsigned* places, Tile* tiles, const unsigned* chosen, unsigned visits, unsigned count,
+                 unsigned tile_tokens, unsigned most_tiles) {
+    DYNAMIC_SHARED(unsigned, lengths);
+    const unsigned expert = blockIdx.x, experts = gridDim.x;
+    for (unsigned i = threadIdx.x; i < experts; i += GROUP_THREADS) lengths[i] = 0;
+    __syncthreads();
+    // Every thread has a run of visits.
+    const unsigned run = (visits + GROUP_THREADS - 1) / GROUP_THREADS;
+    const unsigned begin = min(threadIdx.x * run, visits), end = min(begin + run, visits);
+    unsigned own = 0;
+    for (unsigned visit = begin; visit < end; visit++) {
+        const unsigned to = chosen[visit];
+        atomicAdd(&lengths[to], 1u);
+        own += to == expert;
+    }
+    __syncthreads();
+    unsigned visits_before = 0, tiles_before = 0;
+    for (unsigned i = threadIdx.x; i < expert; i += GROUP_THREADS) {
+        visits_before += lengths[i];
+        tiles_before += (lengths[i] + tile_tokens - 1) / tile_tokens;
+    }
+    const unsigned first = running_sum(visits_before).all, first_tile = running_sum(tiles_before).all;
+    unsigned place = first + running_sum(own).before;
+    for (unsigned visit = begin; visit < end; visit++) {
+        if (chosen[visit] != expert) continue;
+        rows[place] = visit / count;
+        places[visit] = place;
+        place++;
+    }
+    const unsigned length = lengths[expert], own_tiles = (length + tile_tokens - 1) / tile_tokens;
+    for (unsigned i = threadIdx.x; i < own_tiles; i += GROUP_THREADS) {
+        const unsigned at = i * tile_tokens;
+        tiles[first_tile + i] = {expert, first + at, first + min(at + tile_tokens, length)};
+    }
+    if (expert + 1 < experts) return;
+    for (unsigned i = first_tile + own_tiles + threadIdx.x; i < most_tiles; i += GROUP_THREADS) tiles[i] = {0, 0, 0};
+}
+EMULATED(group_visits)
 
 // One block a row.
 KERNEL void gather(float* out, const float* x, const unsigned* rows, unsigned hidden) {

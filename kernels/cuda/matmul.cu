@@ -17,12 +17,11 @@ constexpr int PLAIN_DEPTH = 32;
 
 // 256 threads; a block computes 64 rows of W by 16 tokens.
 template <class T>
-DEVICE void multiply_plain(const Products& products, const float* x, int tokens, int columns) {
+DEVICE void multiply_plain(const Product& product, const Part& part, const float* x, int columns) {
     SHARED(float, weights, PLAIN_DEPTH * (PLAIN_ROWS + 1));
     SHARED(float, inputs, PLAIN_TOKENS * PLAIN_DEPTH);
-    const Product& product = product_of(products, blockIdx.x);
     const T* w = static_cast<const T*>(product.weights);
-    const int first_row = (blockIdx.x - product.first_block) * PLAIN_ROWS, first_token = blockIdx.y * PLAIN_TOKENS;
+    const int first_row = part.row, first_token = part.token, tokens = part.end;
     const int thread = threadIdx.x, row = thread % PLAIN_ROWS, own = thread / PLAIN_ROWS * 4;
     float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int k = 0; k < columns; k += PLAIN_DEPTH) {
@@ -57,12 +56,26 @@ DEVICE void multiply_plain(const Products& products, const float* x, int tokens,
 
 #define MULTIPLY_PLAIN(name, type)                                                                                     \
     KERNEL void __launch_bounds__(256) name(Products products, const float* x, int tokens, int columns) {              \
-        multiply_plain<type>(products, x, tokens, columns);                                                            \
+        const Product& product = product_of(products, blockIdx.x);                                                     \
+        multiply_plain<type>(product, part_of(product, PLAIN_ROWS, PLAIN_TOKENS, tokens), x, columns);                 \
     }                                                                                                                  \
     EMULATED(name)
 MULTIPLY_PLAIN(multiply_plain_f32, float)
 MULTIPLY_PLAIN(multiply_plain_f16, half_t)
 MULTIPLY_PLAIN(multiply_plain_bf16, brain_t)
+
+#define MULTIPLY_PLAIN_EXPERTS(name, type)                                                                             \
+    KERNEL void __launch_bounds__(256) name(ExpertProducts products, const float* x, int columns) {                    \
+        const Tile tile = products.tiles[blockIdx.y];                                                                  \
+        if (tile.first == tile.end) return;                                                                            \
+        const Product product = product_of_expert(products, tile.expert);                                              \
+        Part part = part_of_tile(product, PLAIN_ROWS, tile);                                                           \
+        for (; part.token < part.end; part.token += PLAIN_TOKENS) multiply_plain<type>(product, part, x, columns);     \
+    }                                                                                                                  \
+    EMULATED(name)
+MULTIPLY_PLAIN_EXPERTS(experts_plain_f32, float)
+MULTIPLY_PLAIN_EXPERTS(experts_plain_f16, half_t)
+MULTIPLY_PLAIN_EXPERTS(experts_plain_bf16, brain_t)
 
 // ---- Plain weights, f16 and bf16: activations first.
 
@@ -148,14 +161,14 @@ constexpr int FEW_WARPS = 8;
 
 // TILES · 8 tokens a block.
 template <class T, int TILES, bool FINE>
-DEVICE void multiply_few(const Products& products, const T* high, const T* low, const float* units, Extents extents) {
+DEVICE void multiply_few(const Product& product, const Part& part, const T* high, const T* low, const float* units,
+                         Extents extents) {
     constexpr int ELEMENTS = TILES * 8 * TILE_ROWS;
     constexpr int OWN = (ELEMENTS + FEW_WARPS * WARP - 1) / (FEW_WARPS * WARP);
     SHARED(float, parts, FEW_WARPS * ELEMENTS);
-    const Product& product = product_of(products, blockIdx.x);
-    const int first_row = (blockIdx.x - product.first_block) * TILE_ROWS, first_token = blockIdx.y * TILES * 8;
+    const int first_row = part.row, first_token = part.token, tokens = part.end;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP, row = lane / 4, eight = lane % 4 * 8;
-    const int tokens = extents.tokens, columns = extents.columns, stride = extents.stride;
+    const int columns = extents.columns, stride = extents.stride;
     // Rows behind the last are computed as the last and not written.
     const T* w = static_cast<const T*>(product.weights);
     const T* top = w + size_t(min(first_row + row, product.rows - 1)) * columns;
@@ -230,7 +243,9 @@ DEVICE void multiply_few(const Products& products, const T* high, const T* low, 
 #define MULTIPLY_FEW(name, type, tiles, fine)                                                                          \
     KERNEL void __launch_bounds__(256)                                                                                 \
         name(Products products, const type* high, const type* low, const float* units, Extents extents) {              \
-        multiply_few<type, tiles, fine>(products, high, low, units, extents);                                          \
+        const Product& product = product_of(products, blockIdx.x);                                                     \
+        const Part part = part_of(product, TILE_ROWS, (tiles) * 8, extents.tokens);                                    \
+        multiply_few<type, tiles, fine>(product, part, high, low, units, extents);                                     \
     }                                                                                                                  \
     EMULATED(name)
 MULTIPLY_FEW(multiply_8_f16, half_t, 1, false)
@@ -246,21 +261,33 @@ MULTIPLY_FEW(multiply_8_fine_bf16, brain_t, 1, true)
 MULTIPLY_FEW(multiply_16_fine_bf16, brain_t, 2, true)
 MULTIPLY_FEW(multiply_32_fine_bf16, brain_t, 4, true)
 
+#define MULTIPLY_FEW_EXPERTS(name, type)                                                                               \
+    KERNEL void __launch_bounds__(256)                                                                                 \
+        name(ExpertProducts products, const type* x, const float* units, Extents extents) {                            \
+        const Tile tile = products.tiles[blockIdx.y];                                                                  \
+        if (tile.first == tile.end) return;                                                                            \
+        const Product product = product_of_expert(products, tile.expert);                                              \
+        multiply_few<type, 1, false>(product, part_of_tile(product, TILE_ROWS, tile), x, x, units, extents);           \
+    }                                                                                                                  \
+    EMULATED(name)
+MULTIPLY_FEW_EXPERTS(experts_8_f16, half_t)
+MULTIPLY_FEW_EXPERTS(experts_8_bf16, brain_t)
+
 // ---- Many tokens: tiles of both go through shared memory, three pieces ahead.
 
 constexpr int STAGES = 3;
 
 // The warps share the block's tile out among them, DOWN tiles of 16 rows by ACROSS of 8 tokens each.
 template <class T, int ROWS, int TOKENS, int WARPS_DOWN, int WARPS_ACROSS, bool FINE>
-DEVICE void multiply_many(const Products& products, const T* high, const T* low, const float* units, Extents extents) {
+DEVICE void multiply_many(const Product& product, const Part& part, const T* high, const T* low, const float* units,
+                          Extents extents) {
     constexpr int THREADS = WARPS_DOWN * WARPS_ACROSS * WARP;
     constexpr int DOWN = ROWS / WARPS_DOWN / TILE_ROWS, ACROSS = TOKENS / WARPS_ACROSS / 8;
     constexpr int STAGE = (ROWS + TOKENS * (FINE ? 2 : 1)) * PIECE;
     DYNAMIC_SHARED(T, memory);
-    const Product& product = product_of(products, blockIdx.x);
     const T* w = static_cast<const T*>(product.weights);
-    const int first_row = (blockIdx.x - product.first_block) * ROWS, first_token = blockIdx.y * TOKENS;
-    const int tokens = extents.tokens, columns = extents.columns, stride = extents.stride;
+    const int first_row = part.row, first_token = part.token, tokens = part.end;
+    const int columns = extents.columns, stride = extents.stride;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP, row = lane / 4, eight = lane % 4 * 8;
     const int down = warp / WARPS_ACROSS * DOWN * TILE_ROWS, across = warp % WARPS_ACROSS * ACROSS * 8;
     const int pieces = stride / PIECE;
@@ -344,7 +371,9 @@ DEVICE void multiply_many(const Products& products, const T* high, const T* low,
 #define MULTIPLY_MANY(name, type, rows, tokens_each, down, across, fine)                                               \
     KERNEL void __launch_bounds__((down) * (across) * 32)                                                              \
         name(Products products, const type* high, const type* low, const float* units, Extents extents) {              \
-        multiply_many<type, rows, tokens_each, down, across, fine>(products, high, low, units, extents);               \
+        const Product& product = product_of(products, blockIdx.x);                                                     \
+        const Part part = part_of(product, rows, tokens_each, extents.tokens);                                         \
+        multiply_many<type, rows, tokens_each, down, across, fine>(product, part, high, low, units, extents);          \
     }                                                                                                                  \
     EMULATED(name)
 MULTIPLY_MANY(multiply_64_f16, half_t, 64, 64, 2, 2, false)
@@ -355,3 +384,15 @@ MULTIPLY_MANY(multiply_64_bf16, brain_t, 64, 64, 2, 2, false)
 MULTIPLY_MANY(multiply_128_bf16, brain_t, 128, 128, 2, 4, false)
 MULTIPLY_MANY(multiply_64_fine_bf16, brain_t, 64, 64, 2, 2, true)
 MULTIPLY_MANY(multiply_128_fine_bf16, brain_t, 128, 128, 2, 4, true)
+
+#define MULTIPLY_MANY_EXPERTS(name, type)                                                                              \
+    KERNEL void __launch_bounds__(128)                                                                                 \
+        name(ExpertProducts products, const type* x, const float* units, Extents extents) {                            \
+        const Tile tile = products.tiles[blockIdx.y];                                                                  \
+        if (tile.first == tile.end) return;                                                                            \
+        const Product product = product_of_expert(products, tile.expert);                                              \
+        multiply_many<type, 64, 64, 2, 2, false>(product, part_of_tile(product, 64, tile), x, x, units, extents);      \
+    }                                                                                                                  \
+    EMULATED(name)
+MULTIPLY_MANY_EXPERTS(experts_64_f16, half_t)
+MULTIPLY_MANY_EXPERTS(experts_64_bf16, brain_t)

@@ -127,11 +127,10 @@ constexpr int FEW_TOKENS = 8;
 constexpr int SLAB = 32;
 
 template <int BITS, int HALVES, bool FINE>
-DEVICE void multiply_few(const Products& products, const Activations& x, const Form& form, int tokens) {
+DEVICE void multiply_few(const Product& product, const Part& part, const Activations& x, const Form& form) {
     constexpr int ELEMENTS = FEW_TOKENS * TILE_ROWS;
     SHARED(int, integers, SLAB * HALVES * ELEMENTS);
-    const Product& product = product_of(products, blockIdx.x);
-    const int first_row = (blockIdx.x - product.first_block) * TILE_ROWS, first_token = blockIdx.y * FEW_TOKENS;
+    const int first_row = part.row, first_token = part.token, tokens = part.end;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP;
     // Rows behind the last are computed as the last and not written.
     const uint32_t* levels = static_cast<const uint32_t*>(product.weights);
@@ -201,13 +200,12 @@ template <int BITS>
 constexpr int ROW_BYTES = STAGE_GROUPS * BITS * 4 + 16;
 
 template <int BITS, int HALVES, bool FINE>
-DEVICE void multiply_many(const Products& products, const Activations& x, const Form& form, int tokens) {
+DEVICE void multiply_many(const Product& product, const Part& part, const Activations& x, const Form& form) {
     constexpr int STAGES = STAGES_OF<BITS, FINE>;
     constexpr int W_ROW = ROW_BYTES<BITS>, X_ROW = ROW_BYTES<8>, X_BYTES = MANY_TOKENS * X_ROW;
     constexpr int STAGE = MANY_ROWS * W_ROW + X_BYTES * (FINE ? 2 : 1);
     DYNAMIC_SHARED(unsigned char, memory);
-    const Product& product = product_of(products, blockIdx.x);
-    const int first_row = (blockIdx.x - product.first_block) * MANY_ROWS, first_token = blockIdx.y * MANY_TOKENS;
+    const int first_row = part.row, first_token = part.token, tokens = part.end;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP;
     const unsigned char* levels = static_cast<const unsigned char*>(product.weights);
     const int stages = (form.groups + STAGE_GROUPS - 1) / STAGE_GROUPS;
@@ -296,20 +294,40 @@ DEVICE void multiply_many(const Products& products, const Activations& x, const 
     }
 }
 
-#define MULTIPLY_BLOCKS(name, function, bits, halves, fine)                                                            \
+#define MULTIPLY_BLOCKS(name, function, rows, tokens_each, bits, halves, fine)                                         \
     KERNEL void __launch_bounds__(256) name(Products products, Activations x, Form form, int tokens) {                 \
-        function<bits, halves, fine>(products, x, form, tokens);                                                       \
+        const Product& product = product_of(products, blockIdx.x);                                                     \
+        function<bits, halves, fine>(product, part_of(product, rows, tokens_each, tokens), x, form);                   \
     }                                                                                                                  \
     EMULATED(name)
-MULTIPLY_BLOCKS(multiply_8_q4, multiply_few, 4, 1, false)
-MULTIPLY_BLOCKS(multiply_8_q8, multiply_few, 8, 1, false)
-MULTIPLY_BLOCKS(multiply_8_q8h, multiply_few, 8, 2, false)
-MULTIPLY_BLOCKS(multiply_8_fine_q4, multiply_few, 4, 1, true)
-MULTIPLY_BLOCKS(multiply_8_fine_q8, multiply_few, 8, 1, true)
-MULTIPLY_BLOCKS(multiply_8_fine_q8h, multiply_few, 8, 2, true)
-MULTIPLY_BLOCKS(multiply_64_q4, multiply_many, 4, 1, false)
-MULTIPLY_BLOCKS(multiply_64_q8, multiply_many, 8, 1, false)
-MULTIPLY_BLOCKS(multiply_64_q8h, multiply_many, 8, 2, false)
-MULTIPLY_BLOCKS(multiply_64_fine_q4, multiply_many, 4, 1, true)
-MULTIPLY_BLOCKS(multiply_64_fine_q8, multiply_many, 8, 1, true)
-MULTIPLY_BLOCKS(multiply_64_fine_q8h, multiply_many, 8, 2, true)
+#define MULTIPLY_8(name, bits, halves, fine) \
+    MULTIPLY_BLOCKS(name, multiply_few, TILE_ROWS, FEW_TOKENS, bits, halves, fine)
+MULTIPLY_8(multiply_8_q4, 4, 1, false)
+MULTIPLY_8(multiply_8_q8, 8, 1, false)
+MULTIPLY_8(multiply_8_q8h, 8, 2, false)
+MULTIPLY_8(multiply_8_fine_q4, 4, 1, true)
+MULTIPLY_8(multiply_8_fine_q8, 8, 1, true)
+MULTIPLY_8(multiply_8_fine_q8h, 8, 2, true)
+#define MULTIPLY_64(name, bits, halves, fine) \
+    MULTIPLY_BLOCKS(name, multiply_many, MANY_ROWS, MANY_TOKENS, bits, halves, fine)
+MULTIPLY_64(multiply_64_q4, 4, 1, false)
+MULTIPLY_64(multiply_64_q8, 8, 1, false)
+MULTIPLY_64(multiply_64_q8h, 8, 2, false)
+MULTIPLY_64(multiply_64_fine_q4, 4, 1, true)
+MULTIPLY_64(multiply_64_fine_q8, 8, 1, true)
+MULTIPLY_64(multiply_64_fine_q8h, 8, 2, true)
+
+#define MULTIPLY_EXPERTS(name, function, rows, bits, halves)                                                           \
+    KERNEL void __launch_bounds__(256) name(ExpertProducts products, Activations x, Form form) {                       \
+        const Tile tile = products.tiles[blockIdx.y];                                                                  \
+        if (tile.first == tile.end) return;                                                                            \
+        const Product product = product_of_expert(products, tile.expert);                                              \
+        function<bits, halves, false>(product, part_of_tile(product, rows, tile), x, form);                            \
+    }                                                                                                                  \
+    EMULATED(name)
+MULTIPLY_EXPERTS(experts_8_q4, multiply_few, TILE_ROWS, 4, 1)
+MULTIPLY_EXPERTS(experts_8_q8, multiply_few, TILE_ROWS, 8, 1)
+MULTIPLY_EXPERTS(experts_8_q8h, multiply_few, TILE_ROWS, 8, 2)
+MULTIPLY_EXPERTS(experts_64_q4, multiply_many, MANY_ROWS, 4, 1)
+MULTIPLY_EXPERTS(experts_64_q8, multiply_many, MANY_ROWS, 8, 1)
+MULTIPLY_EXPERTS(experts_64_q8h, multiply_many, MANY_ROWS, 8, 2)

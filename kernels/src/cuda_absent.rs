@@ -1,6 +1,6 @@
 //! Stands in for the GPU in a build without the features `cuda` and `emulate`: nothing here can be constructed.
 
-use crate::device::Launching;
+use crate::device::{Launches, Launching};
 use crate::error::{Error, Result};
 use crate::gpu::{CudaSurvey, Gpu};
 
@@ -12,6 +12,10 @@ pub(crate) enum Managed {}
 
 /// A weight on a GPU.
 pub(crate) enum DeviceMatrix {}
+
+/// Where the weights of experts lie on a GPU.
+#[derive(Debug)]
+pub(crate) enum DeviceExperts {}
 
 /// A cache on a GPU.
 pub(crate) enum DeviceCache {}
@@ -74,6 +78,10 @@ impl Cuda {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn launches(&self) -> Launches {
         match *self {}
     }
 

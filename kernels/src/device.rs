@@ -45,12 +45,12 @@ impl Device {
         Ok(Self::of(Backend::Cpu(Cpu::new(threads, instruction_set))))
     }
 
-    /// The GPU of this number, from 0 in the driver's order.
+    /// The GPU of this number, from 0 in the driver's order; its kernels are started in graphs.
     ///
     /// # Errors
     /// [`Error::Cuda`] with what is missing: the feature `cuda` of the build, a driver, the GPU.
     pub fn cuda(ordinal: usize) -> Result<Self> {
-        Ok(Self::of(Backend::Cuda(Cuda::new(ordinal, Launching::Direct)?)))
+        Self::cuda_with(ordinal, Launching::default())
     }
 
     /// As [`Device::cuda`], with its kernels started in this way.
@@ -62,12 +62,13 @@ impl Device {
     }
 
     /// The kernels of a GPU run on the processor, thread by thread: for tests. The threads of a block take turns in an order
-    /// drawn from `order`, 0 for one after another; no result depends on it.
+    /// drawn from `order`, 0 for one after another; no result depends on it. Memory is watched after every kernel, as with
+    /// [`Launching::Watched`].
     ///
     /// # Errors
     /// [`Error::Cuda`] in a build without the feature `emulate`.
     pub fn emulated(order: u64) -> Result<Self> {
-        Self::emulated_with(order, Launching::Direct)
+        Self::emulated_with(order, Launching::Watched)
     }
 
     /// As [`Device::emulated`], with its kernels started in this way.
@@ -122,6 +123,14 @@ impl Device {
         match self.backend() {
             Backend::Cpu(_) => Ok(()),
             Backend::Cuda(cuda) => cuda.synchronize(),
+        }
+    }
+
+    /// How a GPU's kernels have been started so far; nothing where that is one by one.
+    pub fn launches(&self) -> Launches {
+        match self.backend() {
+            Backend::Cpu(_) => Launches::default(),
+            Backend::Cuda(cuda) => cuda.launches(),
         }
     }
 
@@ -185,16 +194,32 @@ impl fmt::Debug for Device {
 }
 
 /// How a GPU's kernels are started. No result depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launching {
     /// Each when it is asked for.
     Direct,
     /// Those of a step together, as a graph, once the same kernels have been started in the same order before: saves what
     /// a single start costs, several hundred times a token.
+    #[default]
     Graphs,
     /// Each is waited for, and memory is watched: every allocation stands between guards and holds no number at first, and a
     /// kernel that writes beside its operands fails by name. For checks at small shapes.
     Watched,
+}
+
+/// What has been started of a GPU that starts its kernels in graphs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Launches {
+    /// Graphs that were made.
+    pub graphs: usize,
+    /// Starts of a graph that had been made before.
+    pub repeats: usize,
+    /// Kernels in these whose arguments or grid had moved.
+    pub nodes_set: usize,
+    /// Kernels that were started by themselves.
+    pub single_launches: usize,
+    /// Graphs that the driver refused; their kernels are started one by one.
+    pub refused: usize,
 }
 
 /// A level of vector instructions. All levels give the same bits; they differ in speed only.

@@ -6,7 +6,7 @@ mod checks;
 use std::panic::AssertUnwindSafe;
 
 use checks::workshop::{Workshop, overlay};
-use checks::{Check, Checked, ORDERS, attention, delta, products};
+use checks::{Check, Checked, ORDERS, attention, delta, experts, products};
 use lifelong_kernels::Device;
 
 /// A change of one file, and the check that must see it.
@@ -18,7 +18,7 @@ struct Fault {
     check: Check,
 }
 
-const FAULTS: [Fault; 19] = [
+const FAULTS: [Fault; 23] = [
     Fault {
         name: "a barrier is dropped between scores and softmax",
         file: "attention.cu",
@@ -146,6 +146,33 @@ const FAULTS: [Fault; 19] = [
         check: products::quantised_products_have_the_processors_bits,
     },
     Fault {
+        name: "an expert's last tile runs into the next expert",
+        file: "experts.cu",
+        edits: &[("first + min(at + tile_tokens, length)", "first + at + tile_tokens")],
+        check: experts::products_of_all_experts_are_those_of_each,
+    },
+    Fault {
+        name: "experts without rows are given a tile each",
+        file: "experts.cu",
+        edits: &[(
+            "tiles_before += (lengths[i] + tile_tokens - 1) / tile_tokens",
+            "tiles_before += lengths[i] / tile_tokens + 1",
+        )],
+        check: experts::products_of_all_experts_are_those_of_each,
+    },
+    Fault {
+        name: "a barrier is dropped between counting visits and reading the counts",
+        file: "experts.cu",
+        edits: &[("    __syncthreads();\n    unsigned visits_before", "    unsigned visits_before")],
+        check: experts::routes,
+    },
+    Fault {
+        name: "all experts are multiplied by the first one's weights",
+        file: "matmul_blocks.cu",
+        edits: &[("product_of_expert(products, tile.expert)", "product_of_expert(products, 0)")],
+        check: experts::products_of_all_experts_are_those_of_each,
+    },
+    Fault {
         name: "a state is left out of the block that it completes",
         file: "delta.cu",
         edits: &[("(position + 1) % BLOCK_TOKENS == 0 || ", "")],
@@ -182,6 +209,7 @@ fn every_fault_is_caught() {
         ("matmul.cu", products::rounded_products_are_near_the_definition),
         ("matmul_blocks.cu", products::several_matrices_at_once_are_each_alone),
         ("delta.cu", delta::the_delta_rule_has_the_processors_bits),
+        ("experts.cu", experts::products_of_all_experts_are_those_of_each),
     ]
     .into_iter()
     .enumerate()

@@ -8,24 +8,51 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use checks::workshop::{Sanitiser, Workshop, overlay};
-use checks::{Check, attention, delta, products, sample};
+use checks::{Check, Checked, attention, delta, draw, elementwise, experts, products, sample};
 use lifelong_kernels::Device;
+use lifelong_kernels::limits::Limits;
 
-/// Files of kernels, and checks that run them.
-const FILES: [(&str, &[Check]); 6] = [
+/// Every file of kernels, and checks that run them.
+const FILES: &[(&str, &[Check])] = &[
+    ("activation.cu", &[elementwise::activations]),
     (
         "attention.cu",
-        &[attention::paged_attention_has_the_processors_bits, attention::windows_and_sinks_have_the_processors_bits],
+        &[
+            attention::paged_attention_has_the_processors_bits,
+            attention::windows_and_sinks_have_the_processors_bits,
+            attention::shared_prefixes_change_no_row,
+            attention::biased_attention_has_the_processors_bits,
+        ],
     ),
     ("attention_fragments.cu", &[attention::tensor_cores_are_near_the_processor]),
+    ("delta.cu", &[delta::the_delta_rule_has_the_processors_bits]),
+    ("draw.cu", &[draw::drawn_weights_are_the_processors]),
+    ("embed.cu", &[elementwise::look_ups]),
+    ("experts.cu", &[experts::routes, experts::experts_and_back, experts::products_of_all_experts_are_those_of_each]),
+    ("kv.cu", &[attention::copied_blocks_are_the_blocks]),
+    ("limits.cu", &[limits]),
     (
         "matmul.cu",
-        &[products::plain_products_have_the_processors_bits, products::rounded_products_are_near_the_definition],
+        &[
+            products::plain_products_have_the_processors_bits,
+            products::rounded_products_are_near_the_definition,
+            experts::products_of_all_experts_are_those_of_each,
+        ],
     ),
-    ("matmul_blocks.cu", &[products::several_matrices_at_once_are_each_alone]),
-    ("delta.cu", &[delta::the_delta_rule_has_the_processors_bits]),
-    ("sample.cu", &[sample::rows_without_numbers_draw_nothing]),
+    (
+        "matmul_blocks.cu",
+        &[products::several_matrices_at_once_are_each_alone, experts::products_of_all_experts_are_those_of_each],
+    ),
+    ("norm.cu", &[elementwise::norms]),
+    ("pool.cu", &[elementwise::pooling]),
+    ("residual.cu", &[elementwise::activations]),
+    ("rope.cu", &[elementwise::rotations]),
+    ("sample.cu", &[sample::draws_are_the_processors, sample::rows_without_numbers_draw_nothing]),
 ];
+
+fn limits(device: &Device) -> Checked {
+    Limits::measure(device, 1 << 16).map(drop).map_err(|error| error.to_string())
+}
 
 /// What a started copy of this test finds its library by, and which of [`FILES`] it is of.
 const LIBRARY: &str = "LIFELONG_TEST_WATCHED_LIBRARY";
@@ -42,6 +69,15 @@ fn watched(sanitiser: Sanitiser, library: PathBuf, file: usize) -> Output {
         .env("TSAN_OPTIONS", "halt_on_error=0:exitcode=66")
         .output()
         .unwrap()
+}
+
+#[test]
+fn every_file_of_kernels_is_watched() {
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".cu")).collect();
+    names.sort_unstable();
+    assert_eq!(names, FILES.iter().map(|(file, _)| *file).collect::<Vec<_>>());
 }
 
 #[test]
@@ -80,7 +116,9 @@ fn kernels_are_clean_and_faults_are_named() {
         };
         let source = workshop.source("attention.cu");
         assert!(source.contains(from), "the fault must be written anew");
-        let output = watched(sanitiser, workshop.library("fault.cu", &source.replacen(from, to, 1)), 0);
+        let library = workshop.library("fault.cu", &source.replacen(from, to, 1));
+        let attention = FILES.iter().position(|(file, _)| *file == "attention.cu").unwrap();
+        let output = watched(sanitiser, library, attention);
         let report = String::from_utf8_lossy(&output.stderr);
         assert!(report.contains(expected) && report.contains("fault.cu:"), "{sanitiser:?}: {report}");
     }

@@ -7,14 +7,18 @@ use lifelong_kernels::ops::attention::{self, AttentionShape};
 use lifelong_kernels::ops::experts::{self, Shares};
 use lifelong_kernels::ops::matmul::{self, Precision};
 use lifelong_kernels::ops::{activation, embed, kv};
-use lifelong_kernels::{BLOCK_TOKENS, Device, Format, KvCache, KvGeometry, KvType, Matrix};
+use lifelong_kernels::{BLOCK_TOKENS, Device, ExpertWeights, Format, KvCache, KvGeometry, KvType, Matrix, Routes};
 use reference::*;
 
+fn routes(device: &Device, logits: &[f32], experts: usize, count: usize, shares: Shares) -> Routes {
+    let mut routes = Routes::default();
+    experts::route(device, &mut routes, logits, experts, count, shares).unwrap();
+    routes
+}
+
 fn route(device: &Device, logits: &[f32], experts: usize, count: usize, shares: Shares) -> (Vec<u32>, Vec<f32>) {
-    let tokens = logits.len() / experts;
-    let (mut chosen, mut share) = (vec![0; tokens * count], vec![0.0; tokens * count]);
-    experts::route(device, &mut chosen, &mut share, logits, experts, shares).unwrap();
-    (chosen, share)
+    let routes = routes(device, logits, experts, count, shares);
+    (routes.chosen().to_vec(), routes.shares().to_vec())
 }
 
 #[test]
@@ -66,31 +70,97 @@ fn of_equal_logits_the_lower_number_is_chosen_first() {
 
 #[test]
 fn rows_go_to_experts_and_come_back_weighted() {
-    let (hidden, tokens, count) = (37, 9, 3);
-    let x = random(510, tokens * hidden);
-    let rows: Vec<u32> = (0..tokens * count).map(|slot| (slot * 5 % tokens) as u32).collect();
-    let places: Vec<u32> = (0..tokens * count).map(|slot| (slot * 7 % (tokens * count)) as u32).collect();
-    let share = random(511, tokens * count);
+    let (hidden, tokens, experts, count) = (37, 9, 5, 3);
+    let (x, logits) = (random(510, tokens * hidden), random(511, tokens * experts));
     for device in devices(2) {
-        let mut gathered = vec![0.0; rows.len() * hidden];
-        experts::gather(&device, &mut gathered, &x, &rows, hidden).unwrap();
-        let expected: Vec<f32> = rows.iter().flat_map(|row| &x[*row as usize * hidden..][..hidden]).copied().collect();
+        let routes = routes(&device, &logits, experts, count, Shares::OfAll);
+        let visited: Vec<u32> = routes.rows().to_vec();
+        let mut dispatched = vec![0.0; routes.visits() * hidden];
+        experts::dispatch(&device, &mut dispatched, &x, &routes, hidden).unwrap();
+        let expected: Vec<f32> =
+            visited.iter().flat_map(|row| &x[*row as usize * hidden..][..hidden]).copied().collect();
+        assert_same_bits(&dispatched, &expected, "dispatched");
+        let mut gathered = vec![0.0; dispatched.len()];
+        experts::gather(&device, &mut gathered, &x, &visited, hidden).unwrap();
         assert_same_bits(&gathered, &expected, "gathered");
+        // What comes back is another number for every visit.
+        let y = random(512, dispatched.len());
         let mut out = vec![0.0; tokens * hidden];
-        experts::combine(&device, &mut out, &gathered, &places, &share, hidden).unwrap();
+        experts::combine(&device, &mut out, &y, &routes, hidden).unwrap();
         for (token, out) in out.chunks_exact(hidden).enumerate() {
             let chosen = token * count..(token + 1) * count;
+            let place = |visit: usize| routes.places()[visit] as usize;
             let expected: Vec<f64> = (0..hidden)
                 .map(|at| {
-                    let value = |slot: usize| f64::from(gathered[places[slot] as usize * hidden + at]);
-                    chosen.clone().map(|slot| f64::from(share[slot]) * value(slot)).sum()
+                    let value = |visit: usize| f64::from(y[place(visit) * hidden + at]);
+                    chosen.clone().map(|visit| f64::from(routes.shares()[visit]) * value(visit)).sum()
                 })
                 .collect();
             assert!(relative_error(out, &expected) < 1e-6, "{device:?} token {token}");
+            assert!(chosen.clone().all(|visit| visited[place(visit)] as usize == token));
+            let row = &logits[token * experts..][..experts];
+            let own = own_routes(&device, row, experts, count);
+            let y: Vec<f32> = (0..count)
+                .flat_map(|at| {
+                    let visit = own.places().iter().position(|place| *place as usize == at).unwrap();
+                    &y[place(token * count + visit) * hidden..][..hidden]
+                })
+                .copied()
+                .collect();
             let mut alone = vec![0.0; hidden];
-            let (places, share) = (&places[chosen.clone()], &share[chosen]);
-            experts::combine(&device, &mut alone, &gathered, places, share, hidden).unwrap();
+            experts::combine(&device, &mut alone, &y, &own, hidden).unwrap();
             assert_same_bits(out, &alone, "a token alone");
+        }
+    }
+}
+
+fn own_routes(device: &Device, logits: &[f32], experts: usize, count: usize) -> Routes {
+    routes(device, logits, experts, count, Shares::OfAll)
+}
+
+/// Each visit has the bits of a product with its expert's weights alone, of whatever format and with whatever beside it.
+#[test]
+fn products_of_experts_are_those_of_each_alone() {
+    let (tokens, experts, count, n, k) = (23, 6, 2, 37, 64);
+    // Nobody goes to expert 4.
+    let logits: Vec<f32> = random(515, tokens * experts)
+        .iter()
+        .enumerate()
+        .map(|(at, x)| if at % experts == 4 { -9.0 } else { *x })
+        .collect();
+    let x = random(516, tokens * count * k);
+    for format in [Format::F32, Format::BF16, Format::Q8_0, Format::MXFP4] {
+        let matrices = || -> Vec<Matrix> {
+            let bytes = |expert: usize| -> Vec<u8> {
+                let weights = random(600 + expert as u64, n * k);
+                match format {
+                    Format::F32 => weights.iter().flat_map(|weight| weight.to_le_bytes()).collect(),
+                    Format::BF16 => {
+                        weights.iter().flat_map(|weight| half::bf16::from_f32(*weight).to_le_bytes()).collect()
+                    }
+                    _ => quantise(format, n, k, &weights).0,
+                }
+            };
+            (0..experts).map(|expert| Matrix::from_bytes(format, n, k, &bytes(expert)).unwrap()).collect()
+        };
+        let biases = random(517, experts * n);
+        for device in devices(2) {
+            let routes = routes(&device, &logits, experts, count, Shares::OfChosen);
+            let [plain, biased] =
+                [None, Some(biases.clone())].map(|biases| ExpertWeights::new(&device, matrices(), biases).unwrap());
+            let (mut first, mut second) = (vec![0.0; x.len() / k * n], vec![0.0; x.len() / k * n]);
+            let mut products = [(first.as_mut_slice(), &plain), (second.as_mut_slice(), &biased)];
+            experts::linear_each(&device, &mut products, &x, &routes).unwrap();
+            let alone = matrices();
+            for (visit, expert) in routes.chosen().iter().enumerate() {
+                assert_ne!(*expert, 4);
+                let place = routes.places()[visit] as usize;
+                let (expert, x, mut out) = (*expert as usize, &x[place * k..][..k], vec![0.0; n]);
+                matmul::linear(&device, &mut out, x, &alone[expert]).unwrap();
+                assert_same_bits(&first[place * n..][..n], &out, "without a bias");
+                matmul::linear_bias(&device, &mut out, x, &alone[expert], &biases[expert * n..][..n]).unwrap();
+                assert_same_bits(&second[place * n..][..n], &out, "with one");
+            }
         }
     }
 }
@@ -98,19 +168,32 @@ fn rows_go_to_experts_and_come_back_weighted() {
 #[test]
 fn wrong_operands_of_experts_are_named() {
     let device = Device::cpu(1);
-    let route = |chosen: usize, share: usize, logits: usize| {
-        let (mut chosen, mut share) = (vec![0; chosen], vec![0.0; share]);
-        experts::route(&device, &mut chosen, &mut share, &vec![0.0; logits], 4, Shares::OfAll)
+    let route = |logits: usize, count: usize| {
+        experts::route(&device, &mut Routes::default(), &vec![0.0; logits], 4, count, Shares::OfAll)
     };
-    assert!(route(4, 4, 8).is_ok() && route(0, 0, 0).is_ok());
+    assert!(route(8, 2).is_ok() && route(0, 1).is_ok());
+    let routes = routes(&device, &[0.0; 8], 4, 1, Shares::OfAll);
+    let matrix = |n: usize| Matrix::from_f32(n, 2, &vec![0.5; 2 * n]).unwrap();
+    let weights = |count: usize| ExpertWeights::new(&device, (0..count).map(|_| matrix(3)).collect(), None).unwrap();
+    let product = |weights: &ExpertWeights, out: usize, x: usize| {
+        experts::linear_each(&device, &mut [(&mut vec![0.0; out], weights)], &vec![0.0; x], &routes)
+    };
+    assert!(product(&weights(4), 6, 4).is_ok());
     for (outcome, word) in [
-        (route(4, 3, 8), "share"),
-        (route(3, 3, 8), "chosen"),
-        (route(4, 4, 7), "logits"),
-        (route(10, 10, 8), "5 of 4 experts"),
+        (route(7, 2), "logits"),
+        (route(8, 5), "5 of 4 experts"),
+        (route(8, 0), "0 of 4 experts"),
         (experts::gather(&device, &mut [0.0; 4], &[0.0; 8], &[0, 4], 2), "row 4"),
-        (experts::combine(&device, &mut [0.0; 4], &[0.0; 8], &[0, 5], &[1.0; 2], 2), "place 5"),
-        (experts::combine(&device, &mut [0.0; 4], &[0.0; 8], &[0, 1, 2], &[1.0; 3], 2), "places"),
+        (experts::dispatch(&device, &mut [0.0; 4], &[0.0; 6], &routes, 2), "`x`"),
+        (experts::dispatch(&device, &mut [0.0; 6], &[0.0; 4], &routes, 2), "`out`"),
+        (experts::combine(&device, &mut [0.0; 6], &[0.0; 4], &routes, 2), "`out`"),
+        (experts::combine(&device, &mut [0.0; 4], &[0.0; 6], &routes, 2), "`y`"),
+        (product(&weights(3), 6, 4), "weights of 3 experts, routes to 4"),
+        (product(&weights(4), 5, 4), "`out`"),
+        (product(&weights(4), 6, 5), "`x`"),
+        (ExpertWeights::new(&device, Vec::new(), None).map(drop), "no experts"),
+        (ExpertWeights::new(&device, vec![matrix(3), matrix(2)], None).map(drop), "Matrix [2, 2] F32 beside"),
+        (ExpertWeights::new(&device, vec![matrix(3)], Some(vec![0.0; 2])).map(drop), "biases"),
     ] {
         let message = outcome.unwrap_err().to_string();
         assert!(message.contains(word), "{message}");

@@ -1,9 +1,8 @@
 //! What the engine knows of a model: its dimensions, and one call a step.
 
-use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Segment, Values};
+use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Routes, Segment, Values};
 
 use crate::error::{Error, Result};
-use crate::layers::experts::Routes;
 
 /// The dimensions of a loaded model.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,6 +18,10 @@ pub static VARIABLES: &[Variable] = &[
         name: "LIFELONG_NCCL",
         effect: "NCCL's library file, for models split over GPUs (default: libnccl.so.2 of the system)",
     },
+    Variable {
+        name: "LIFELONG_LAUNCHING",
+        effect: "how a GPU's kernels are started: graphs (the default), direct, or watched (slow, finds stray writes)",
+    },
     Variable { name: "HF_HOME", effect: "folder of the Hugging Face cache" },
     Variable { name: "HF_HUB_CACHE", effect: "the same folder's models alone (default: hub in HF_HOME)" },
     Variable { name: "HF_ENDPOINT", effect: "address of the Hugging Face hub" },

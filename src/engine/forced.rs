@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::block::blocks_for;
 use super::error::{Error, Result};
 use super::planner;
+use super::replicas::Share;
 use super::request::Usage;
 use super::scheduler::Outputs;
 use super::session::{Events, Opened, Session};
@@ -104,8 +105,12 @@ impl Session {
                 false
             }
         });
+        let runs = self.runs(order, |index| {
+            let ForcedRequest { prompt, continuation } = &requests[index];
+            Share { prompt, behind: continuation.len() }
+        });
         let first = ids.start;
-        let ready = order.into_iter().map(move |index| {
+        self.hand_over(ids, runs, move |index| {
             let empty = ForcedRequest { prompt: Vec::new(), continuation: Vec::new() };
             let (tokens, forcing) = Forcing::row(std::mem::replace(&mut requests[index], empty));
             Submission {
@@ -116,7 +121,6 @@ impl Session {
                 reply: Reply { index, sender: sender.clone(), streams: false },
             }
         });
-        self.hand_over(ids, Box::new(ready));
         AllLogprobs { events }
     }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use super::request::Request;
 use super::scheduler::RequestId;
 use super::serve::Message;
 use super::submission::Submissions;
@@ -22,6 +21,14 @@ pub(super) struct Replicas {
     next: Arc<AtomicUsize>,
 }
 
+/// What a request asks of the replica that takes it.
+pub(super) struct Share<'a> {
+    /// Its prompt, whose beginning is computed once for neighbours that share it.
+    pub(super) prompt: &'a [u32],
+    /// Tokens behind it, which are its own.
+    pub(super) behind: usize,
+}
+
 impl Replicas {
     /// At least one.
     pub(super) fn new(outboxes: Vec<Sender<Message>>) -> Self {
@@ -29,12 +36,13 @@ impl Replicas {
     }
 
     /// The runs of a call, each with the replica that it goes to.
-    pub(super) fn runs(&self, requests: &[Request], order: Vec<usize>) -> Vec<(usize, Vec<usize>)> {
+    pub(super) fn runs<'a>(&self, order: Vec<usize>, share: impl Fn(usize) -> Share<'a>) -> Vec<(usize, Vec<usize>)> {
         let count = self.outboxes.len();
         if count == 1 {
             return vec![(0, order)];
         }
-        let runs = cut(&work(requests, &order), count).into_iter().map(|run| order[run].to_vec());
+        let runs =
+            cut(&work(order.iter().map(|index| share(*index))), count).into_iter().map(|run| order[run].to_vec());
         let runs: Vec<Vec<usize>> = runs.filter(|run| !run.is_empty()).collect();
         let first = self.next.fetch_add(runs.len(), Ordering::Relaxed);
         runs.into_iter().enumerate().map(|(index, run)| ((first + index) % count, run)).collect()
@@ -57,16 +65,15 @@ impl Replicas {
 }
 
 /// Tokens that each request has to be computed for: those of its prompt that the one before it does not share, and those
-/// that may be drawn.
-fn work(requests: &[Request], order: &[usize]) -> Vec<usize> {
+/// behind it.
+fn work<'a>(shares: impl Iterator<Item = Share<'a>>) -> Vec<usize> {
     let mut before: &[u32] = &[];
-    let mut work = |index: &usize| {
-        let Request { tokens, sampling, .. } = &requests[*index];
-        let shared = tokens.iter().zip(before).take_while(|(left, right)| left == right).count();
-        before = tokens;
-        tokens.len() - shared + sampling.max_tokens
+    let work = |Share { prompt, behind }: Share<'a>| {
+        let shared = prompt.iter().zip(before).take_while(|(left, right)| left == right).count();
+        before = prompt;
+        prompt.len() - shared + behind
     };
-    order.iter().map(&mut work).collect()
+    shares.map(work).collect()
 }
 
 /// Cuts a sequence into `count` runs of about the same sum.
@@ -88,6 +95,13 @@ fn cut(work: &[usize], count: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_one_before_shares_is_no_work() {
+        let prompts: [&[u32]; 4] = [&[1, 2, 3], &[1, 2, 3], &[1, 2, 4, 5], &[2]];
+        let shares = prompts.iter().map(|prompt| Share { prompt, behind: 10 });
+        assert_eq!(work(shares), [13, 10, 12, 11]);
+    }
 
     #[test]
     fn runs_are_about_equal_and_hold_everything_once() {

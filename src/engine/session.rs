@@ -22,7 +22,7 @@ use super::generation::Generation;
 use super::grammar::{Constraint, GrammarCompiler};
 use super::model::{LoadedModel, render};
 use super::planner;
-use super::replicas::Replicas;
+use super::replicas::{Replicas, Share};
 use super::request::{Completion, Finish, Piece, Request};
 use super::sampler::Sampler;
 use super::scheduler::{Limits, Outputs, RequestId, Scheduler};
@@ -80,6 +80,12 @@ struct Shared {
     stats: Vec<Arc<Mutex<Stats>>>,
     /// Why the engine thread ended, once it has.
     stopped: OnceLock<String>,
+}
+
+impl Shared {
+    fn stats_of_each(&self) -> Vec<Stats> {
+        self.stats.iter().map(|stats| stats.lock().map(|stats| *stats).unwrap_or_default()).collect()
+    }
 }
 
 impl Engine {
@@ -145,6 +151,11 @@ impl Engine {
     /// What the engine has done so far; readable while it runs.
     pub fn stats(&self) -> Stats {
         self.session.stats()
+    }
+
+    /// What each replica has done so far.
+    pub fn stats_of_each(&self) -> Vec<Stats> {
+        self.session.shared.stats_of_each()
     }
 }
 
@@ -240,14 +251,12 @@ impl Session {
     /// What the engine has done so far; readable while it runs.
     pub fn stats(&self) -> Stats {
         let mut all = Stats::default();
-        for stats in &self.shared.stats {
-            all += stats.lock().map(|stats| *stats).unwrap_or_default();
-        }
+        self.shared.stats_of_each().into_iter().for_each(|stats| all += stats);
         all
     }
 
     /// Hands requests over in this order; invalid ones are answered at once.
-    fn submit(&self, requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
+    fn submit(&self, mut requests: Vec<Request>, mut order: Vec<usize>, streams: bool) -> Events {
         let Opened { ids, sender, events } = self.open(requests.len());
         let mut constraints = BTreeMap::new();
         order.retain(|&index| {
@@ -266,28 +275,23 @@ impl Session {
             }
             is_open
         });
-        let runs = self.replicas.runs(&requests, order);
-        // One copy of a call's requests, whatever takes them: a plan may hold a hundred thousand.
-        let open = Arc::new(Mutex::new((requests, constraints)));
-        for (replica, run) in runs {
-            let (first, open, shared, sender) =
-                (ids.start, Arc::clone(&open), Arc::clone(&self.shared), sender.clone());
-            let ready = run.into_iter().map(move |index| {
-                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-                let (requests, constraints) = &mut *open;
-                let request = &mut requests[index];
-                let stream = shared.model.text_stream(&request.tokens);
-                let generation = Generation::new(request, stream, constraints.remove(&index));
-                Submission {
-                    id: first + index as u64,
-                    tokens: std::mem::take(&mut request.tokens),
-                    outputs: Outputs::Last,
-                    work: Work::Generation(Box::new(generation)),
-                    reply: Reply { index, sender: sender.clone(), streams },
-                }
-            });
-            self.replicas.submit(replica, Submissions { ids: ids.clone(), ready: Box::new(ready) });
-        }
+        let runs = self.runs(order, |index| {
+            let Request { tokens, sampling, .. } = &requests[index];
+            Share { prompt: tokens, behind: sampling.max_tokens }
+        });
+        let (first, shared) = (ids.start, Arc::clone(&self.shared));
+        self.hand_over(ids, runs, move |index| {
+            let request = &mut requests[index];
+            let stream = shared.model.text_stream(&request.tokens);
+            let generation = Generation::new(request, stream, constraints.remove(&index));
+            Submission {
+                id: first + index as u64,
+                tokens: std::mem::take(&mut request.tokens),
+                outputs: Outputs::Last,
+                work: Work::Generation(Box::new(generation)),
+                reply: Reply { index, sender: sender.clone(), streams },
+            }
+        });
         events
     }
 
@@ -301,9 +305,28 @@ impl Session {
         Opened { ids, sender, events }
     }
 
-    /// Gives the first replica the valid requests of a call.
-    pub(super) fn hand_over(&self, ids: Range<RequestId>, ready: Box<dyn ExactSizeIterator<Item = Submission> + Send>) {
-        self.replicas.submit(0, Submissions { ids, ready });
+    /// Gives the replicas their runs of a call's valid requests, each made ready when its turn is near.
+    pub(super) fn hand_over(
+        &self,
+        ids: Range<RequestId>,
+        runs: Vec<(usize, Vec<usize>)>,
+        make_ready: impl FnMut(usize) -> Submission + Send + 'static,
+    ) {
+        // One copy of a call's requests, whatever takes them: a plan may hold a hundred thousand.
+        let make_ready = Arc::new(Mutex::new(make_ready));
+        for (replica, run) in runs {
+            let make_ready = Arc::clone(&make_ready);
+            let ready = run.into_iter().map(move |index| {
+                let mut make_ready = make_ready.lock().unwrap_or_else(PoisonError::into_inner);
+                (*make_ready)(index)
+            });
+            self.replicas.submit(replica, Submissions { ids: ids.clone(), ready: Box::new(ready) });
+        }
+    }
+
+    /// The runs of a call's requests, each with the replica that takes it.
+    pub(super) fn runs<'a>(&self, order: Vec<usize>, share: impl Fn(usize) -> Share<'a>) -> Vec<(usize, Vec<usize>)> {
+        self.replicas.runs(order, share)
     }
 
     /// Checks a request, and compiles its grammar.

@@ -120,9 +120,11 @@ pub(super) fn determinism(devices: &Devices, scale: &Scale, each: &mut dyn FnMut
         }));
     }
     for format in [Format::F32, Format::BF16] {
-        each(Finding::of("determinism", format!("engine: batch, chunk, cache cold and warm, {format:?}"), || {
-            engine(&DECODERS[0].checkpoint(format)?, &devices.device, scale)
-        }));
+        each(Finding::of(
+            "determinism",
+            format!("engine: batch, chunk, graphs, cache cold and warm, {format:?}"),
+            || engine(&DECODERS[0].checkpoint(format)?, devices, scale),
+        ));
     }
 }
 
@@ -213,21 +215,21 @@ fn requests(count: usize, new_tokens: usize) -> Vec<Request> {
     (0..count).map(request).collect()
 }
 
-fn engine(checkpoint: &Checkpoint, device: &Device, scale: &Scale) -> anyhow::Result<String> {
-    let model = drawn::load(checkpoint, device)?;
+fn engine(checkpoint: &Checkpoint, devices: &Devices, scale: &Scale) -> anyhow::Result<String> {
+    let (direct, in_graphs) = (drawn::load(checkpoint, &devices.device)?, drawn::load(checkpoint, &devices.graphs)?);
     let requests = requests(scale.requests, scale.new_tokens);
-    let start = |options: EngineOptions| Engine::start(model.clone(), &options);
     let base = EngineOptions { kv_memory_bytes: Some(scale.kv_bytes), ..EngineOptions::default() };
-    let alone = start(EngineOptions { max_batch: 1, ..base.clone() })?;
+    let alone = Engine::start(direct.clone(), &EngineOptions { max_batch: 1, ..base.clone() })?;
     let expected = outcomes(&alone, &requests)?;
     drop(alone);
     let ways = [
-        ("in batches", base.clone()),
-        ("in chunks of 16 tokens", EngineOptions { prefill_chunk: 16, max_batch: 3, ..base.clone() }),
-        ("without a prefix cache", EngineOptions { prefix_cache: false, ..base }),
+        ("in batches", &direct, base.clone()),
+        ("in chunks of 16 tokens", &direct, EngineOptions { prefill_chunk: 16, max_batch: 3, ..base.clone() }),
+        ("with kernels started in graphs", &in_graphs, EngineOptions { max_batch: 3, ..base.clone() }),
+        ("without a prefix cache", &direct, EngineOptions { prefix_cache: false, ..base }),
     ];
-    for (way, options) in ways {
-        let engine = start(options)?;
+    for (way, model, options) in ways {
+        let engine = Engine::start(model.clone(), &options)?;
         for cache in ["cold", "warm"] {
             let found = outcomes(&engine, &requests)?;
             let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
@@ -236,5 +238,5 @@ fn engine(checkpoint: &Checkpoint, device: &Device, scale: &Scale) -> anyhow::Re
             }
         }
     }
-    Ok(format!("{} requests, 7 ways", requests.len()))
+    Ok(format!("{} requests, 9 ways", requests.len()))
 }

@@ -3,12 +3,12 @@
 use std::sync::Once;
 use std::thread::available_parallelism;
 
-use anyhow::Context as _;
-use lifelong_kernels::{Device, InstructionSet, survey_cuda};
+use anyhow::{Context as _, bail};
+use lifelong_kernels::{Device, InstructionSet, Launching, survey_cuda};
 
 use super::resolve::ResolvedModel;
 use crate::config::{DeviceChoice, EngineConfig, KvType, ModelsConfig, Quantize};
-use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_with as load_encoder};
+use crate::engine::embed::{Embedder, EmbedderOptions, load_embedder_on as load_encoder};
 use crate::engine::hub::{self, ModelFiles, Sources};
 use crate::engine::model::{self, LoadedModel};
 use crate::engine::session::{Engine, EngineOptions};
@@ -68,9 +68,26 @@ fn gpus(numbers: Vec<usize>) -> anyhow::Result<Device> {
 }
 
 fn gpu(number: usize) -> anyhow::Result<Device> {
-    Device::cuda(number).with_context(|| {
+    Device::cuda_with(number, launching()?).with_context(|| {
         format!("device `cuda:{number}` cannot be used\nhint: `auto` takes a GPU when there is one, else the CPU")
     })
+}
+
+/// How kernels are started; no result depends on it.
+fn launching() -> anyhow::Result<Launching> {
+    match std::env::var("LIFELONG_LAUNCHING") {
+        Ok(name) => launching_named(&name),
+        Err(_) => Ok(Launching::default()),
+    }
+}
+
+fn launching_named(name: &str) -> anyhow::Result<Launching> {
+    match name {
+        "direct" => Ok(Launching::Direct),
+        "graphs" => Ok(Launching::Graphs),
+        "watched" => Ok(Launching::Watched),
+        other => bail!("LIFELONG_LAUNCHING: expected direct, graphs or watched, found `{other}`"),
+    }
 }
 
 fn cpu(config: &EngineConfig) -> anyhow::Result<Device> {
@@ -85,7 +102,7 @@ fn cpu(config: &EngineConfig) -> anyhow::Result<Device> {
 fn first_gpu() -> Option<Device> {
     static SAID: Once = Once::new();
     survey_cuda().built_for?;
-    match Device::cuda(0) {
+    match launching().and_then(|launching| Ok(Device::cuda_with(0, launching)?)) {
         Ok(device) => Some(device),
         Err(reason) => {
             SAID.call_once(|| eprintln!("device auto: the cpu, as there is no GPU to use ({reason})"));
@@ -157,7 +174,7 @@ pub fn start_embedder(
     options: EmbedderOptions,
     sources: &Sources,
 ) -> anyhow::Result<Embedder> {
-    Ok(load_encoder(&hub::resolve(name, sources)?, &device(config)?, options)?)
+    Ok(load_encoder(&hub::resolve(name, sources)?, &devices(config)?, options)?)
 }
 
 /// Loads a resolved embedding model.
@@ -166,7 +183,7 @@ pub fn load_embedder(
     config: &EngineConfig,
     options: EmbedderOptions,
 ) -> anyhow::Result<Embedder> {
-    load_encoder(&resolved.files, &device(config)?, options)
+    load_encoder(&resolved.files, &devices(config)?, options)
         .with_context(|| format!("embedding model `{}`", resolved.name))
 }
 
@@ -184,5 +201,13 @@ mod tests {
             let error = format!("{:#}", devices(&on("cuda:0+1")).unwrap_err());
             assert!(error.contains("`cuda:0` cannot be used") && error.contains("hint:"), "{error}");
         }
+    }
+
+    #[test]
+    fn ways_to_start_kernels_are_named() {
+        assert_eq!(launching_named("direct").unwrap(), Launching::Direct);
+        assert_eq!(launching_named("graphs").unwrap(), Launching::default());
+        let error = launching_named("fast").unwrap_err().to_string();
+        assert!(error.contains("direct, graphs or watched") && error.contains("`fast`"), "{error}");
     }
 }

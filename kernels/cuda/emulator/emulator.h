@@ -211,39 +211,42 @@ inline std::common_type_t<A, B> max(A a, B b) {
     return a < b ? b : a;
 }
 
+namespace emulate {
+
+// One step for all threads that orders nothing else, so that a sanitiser takes it for no race.
+template <class T, class Next>
+T replace(T* at, Next next) {
+    T before, after;
+    __atomic_load(at, &before, __ATOMIC_RELAXED);
+    do {
+        after = next(before);
+    } while (!__atomic_compare_exchange(at, &before, &after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return before;
+}
+
+}  // namespace emulate
+
 template <class T>
 inline T atomicAdd(T* to, T value) {
-    T before = *to;
-    *to = before + value;
-    return before;
+    return emulate::replace(to, [&](T before) { return T(before + value); });
 }
 template <class T>
 inline T atomicMax(T* to, T value) {
-    T before = *to;
-    *to = before < value ? value : before;
-    return before;
+    return emulate::replace(to, [&](T before) { return before < value ? value : before; });
 }
 template <class T>
 inline T atomicMin(T* to, T value) {
-    T before = *to;
-    *to = value < before ? value : before;
-    return before;
+    return emulate::replace(to, [&](T before) { return value < before ? value : before; });
 }
 template <class T>
 inline T atomicOr(T* to, T value) {
-    T before = *to;
-    *to = before | value;
-    return before;
+    return emulate::replace(to, [&](T before) { return T(before | value); });
 }
 template <class T>
 inline T atomicExch(T* to, T value) {
-    T before = *to;
-    *to = value;
-    return before;
+    return emulate::replace(to, [&](T) { return value; });
 }
 template <class T>
 inline T atomicCAS(T* to, T expected, T value) {
-    T before = *to;
-    if (before == expected) *to = value;
-    return before;
+    return emulate::replace(to, [&](T before) { return before == expected ? value : before; });
 }

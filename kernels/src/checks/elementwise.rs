@@ -1,20 +1,19 @@
-//! Elementwise operations, norms, rotations, look-ups, pooling and routing, whether operands lie on the heap or where both
+//! Elementwise operations, norms, rotations, look-ups and pooling, whether operands lie on the heap or where both
 //! sides address them.
 
 use super::inputs::*;
 use super::{Checked, same_bits};
 use crate::error::{Error, Result};
-use crate::ops::experts::Shares;
 use crate::ops::rope::{RopeStyle, RopeTable};
-use crate::ops::{activation, embed, experts, norm, pool, residual, rope};
+use crate::ops::{activation, embed, norm, pool, residual, rope};
 use crate::{Device, Format, Matrix, Values};
 
-fn text(error: Error) -> String {
+pub(super) fn text(error: Error) -> String {
     error.to_string()
 }
 
 /// Runs an operation with these outputs (as they are before) and inputs on the processor and on the device.
-fn compare(
+pub(super) fn compare(
     device: &Device,
     what: &str,
     outputs: &[&[f32]],
@@ -196,55 +195,6 @@ pub fn pooling(device: &Device) -> Checked {
         }
     }
     Ok(())
-}
-
-pub fn routes(device: &Device) -> Checked {
-    for (tokens, count, chosen) in [(1, 1, 1), (3, 8, 2), (2, 33, 33), (5, 128, 8), (2, 500, 40)] {
-        let mut logits: Vec<f32> = random(11, tokens * count).iter().map(|logit| (logit * 6.0).round() / 2.0).collect();
-        for special in [false, true] {
-            if special {
-                let odd = [f32::NAN, f32::NEG_INFINITY, 0.0, -0.0];
-                logits.iter_mut().skip(1).step_by(3).zip(odd.iter().cycle()).for_each(|(logit, odd)| *logit = *odd);
-            }
-            for shares in [Shares::OfAll, Shares::OfChosen] {
-                let share = vec![f32::NAN; tokens * chosen];
-                let picked = |device: &Device| {
-                    let (mut picked, mut share) = (vec![u32::MAX; tokens * chosen], share.clone());
-                    experts::route(device, &mut picked, &mut share, &logits, count, shares).map_err(text)?;
-                    Ok::<_, String>(picked)
-                };
-                let (found, expected) = (picked(device)?, picked(&Device::cpu(1))?);
-                if found != expected {
-                    return Err(format!("{count} experts, {chosen} chosen: {found:?}, expected {expected:?}"));
-                }
-                compare(device, "shares", &[&share], &[&logits], |device, share, logits| {
-                    let mut picked = vec![0; tokens * chosen];
-                    experts::route(device, &mut picked, share[0], logits[0], count, shares)
-                })?;
-            }
-        }
-    }
-    Ok(())
-}
-
-pub fn experts_and_back(device: &Device) -> Checked {
-    let (tokens, chosen, hidden) = (5, 3, 300);
-    let x = random(12, tokens * hidden);
-    let rows: Vec<u32> = (0..tokens * chosen).map(|visit| (visit * 7 % tokens) as u32).collect();
-    let gathered = vec![f32::NAN; rows.len() * hidden];
-    compare(device, "gather", &[&gathered], &[&x], |device, out, x| {
-        experts::gather(device, out[0], x[0], &rows, hidden)
-    })?;
-    let (y, share) = (random(13, rows.len() * hidden), random(14, rows.len()));
-    let places: Vec<u32> = (0..rows.len()).map(|place| (place * 4 % rows.len()) as u32).collect();
-    let out = vec![f32::NAN; x.len()];
-    compare(device, "combine", &[&out], &[&y, &share], |device, out, x| {
-        experts::combine(device, out[0], x[0], &places, x[1], hidden)
-    })?;
-    let gate = random(15, tokens);
-    compare(device, "shared", &[&x], &[&y[..x.len()], &gate], |device, out, x| {
-        experts::add_shared(device, out[0], x[0], x[1], hidden)
-    })
 }
 
 pub fn parts_of_values(device: &Device) -> Checked {

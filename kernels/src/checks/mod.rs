@@ -8,6 +8,7 @@ pub mod attention;
 pub mod delta;
 pub mod draw;
 pub mod elementwise;
+pub mod experts;
 mod inputs;
 pub mod products;
 pub mod sample;
@@ -38,8 +39,8 @@ pub static CHECKS: &[Check] = &[
     check("look-ups: the processor's bits in every format", elementwise::look_ups),
     check("look-ups: what a step says is brought over when it changes", elementwise::steps_that_change),
     check("pooling: the processor's bits", elementwise::pooling),
-    check("expert routes: the processor's", elementwise::routes),
-    check("experts: tokens go and come back", elementwise::experts_and_back),
+    check("expert routes: the processor's", experts::routes),
+    check("experts: tokens go and come back", experts::experts_and_back),
     check("values: a part is addressed as it stands", elementwise::parts_of_values),
     check("values: large operands are brought over in one piece", elementwise::large_operands),
     check("weights: those of another device are refused", elementwise::weights_elsewhere),
@@ -50,6 +51,7 @@ pub static CHECKS: &[Check] = &[
     check("products: f16 rows have units of their own", products::f16_rows_have_units_of_their_own),
     check("products: rows do not depend on each other", products::rows_do_not_depend_on_each_other),
     check("products: several matrices at once are each alone", products::several_matrices_at_once_are_each_alone),
+    check("experts: products of all are those of each", experts::products_of_all_experts_are_those_of_each),
     check("attention: the processor's bits", attention::paged_attention_has_the_processors_bits),
     check("attention: the processor's bits behind 4095 positions", attention::long_contexts_have_the_processors_bits),
     check("attention: near the processor on tensor cores", attention::tensor_cores_are_near_the_processor),

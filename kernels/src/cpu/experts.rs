@@ -1,9 +1,13 @@
-//! Routing rows to experts and summing what comes back.
+//! Routing rows to experts, their products, and summing what comes back.
 
 use super::Cpu;
 use super::math::{exp, load_part, sigmoid, store_part};
+use super::matmul::{self, Product};
 use super::vector::{LANES, kernel};
+use crate::matrix::ExpertWeights;
 use crate::ops::experts::Shares;
+use crate::ops::matmul::Precision;
+use crate::routes::Routes;
 use crate::threads::Parts;
 
 pub(crate) fn route(cpu: &Cpu, chosen: &mut [u32], share: &mut [f32], logits: &[f32], experts: usize, shares: Shares) {
@@ -83,6 +87,24 @@ pub(crate) fn gather(cpu: &Cpu, out: &mut [f32], x: &[f32], rows: &[u32], hidden
             out.copy_from_slice(&x[from..from + hidden]);
         }
     });
+}
+
+/// One expert after the other, those that nobody goes to left out.
+pub(crate) fn linear_each(cpu: &Cpu, products: &mut [(&mut [f32], &ExpertWeights)], x: &[f32], routes: &Routes) {
+    for (expert, bounds) in routes.starts.windows(2).enumerate().filter(|(_, bounds)| bounds[0] < bounds[1]) {
+        let places = bounds[0]..bounds[1];
+        let mut each: Vec<Product<'_>> = products
+            .iter_mut()
+            .map(|(out, weights)| {
+                let n = weights.rows();
+                let out = &mut out[places.start * n..places.end * n];
+                Product { out, w: weights.matrix(expert), bias: weights.bias(expert) }
+            })
+            .collect();
+        let Some(first) = each.first() else { return };
+        let k = first.w.columns();
+        matmul::linear(cpu, &mut each, &x[places.start * k..places.end * k], Precision::Bits8);
+    }
 }
 
 pub(crate) fn combine(cpu: &Cpu, out: &mut [f32], y: &[f32], places: &[u32], share: &[f32], hidden: usize) {

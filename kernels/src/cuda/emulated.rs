@@ -1,11 +1,9 @@
-//! The emulator as a device: the kernels' own sources, compiled for the host, run one thread after another.
-//!
-//! Memory is the host's, so a stray write is seen: every allocation stands between guards that are looked at after every
-//! launch, and holds no number before something is written to it.
+//! The emulator as a device: the kernels' own sources, compiled for the host, run one thread after another. Memory is the
+//! host's.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::runner::{Argument, Launch, Place, Runner, pointers};
@@ -28,43 +26,24 @@ unsafe extern "C" {
 /// The emulator has one machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Bytes of a guard, and the border that memory begins on.
-const GUARD: usize = 256;
-const GUARD_BYTE: u8 = 0xa5;
-/// What memory holds at first: all ones are no number in every float format.
-const POISON: u8 = 0xff;
+/// What memory begins on.
+const BORDER: usize = 256;
 /// What a device of this kind is said to have.
 const MEMORY: usize = 8 << 30;
 
 pub(super) struct Emulated {
     order: u64,
-    /// Sizes of allocations by address.
-    allocations: Mutex<BTreeMap<u64, usize>>,
+    /// Bytes that are allocated.
+    taken: AtomicUsize,
 }
 
 impl Emulated {
     pub(super) fn new(order: u64) -> Self {
-        Self { order, allocations: Mutex::default() }
+        Self { order, taken: AtomicUsize::new(0) }
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes + 2 * GUARD, GUARD).expect("it fits in the address space")
-    }
-
-    /// The kernel's name goes into the error: it ran last.
-    fn check_guards(&self, kernel: &str) -> Result<()> {
-        let allocations = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
-        for (address, bytes) in allocations.iter() {
-            for (side, start) in [("before", *address as usize - GUARD), ("behind", *address as usize + bytes)] {
-                // SAFETY: guards are part of the allocation and initialised.
-                let guard = unsafe { std::slice::from_raw_parts(start as *const u8, GUARD) };
-                if let Some(at) = guard.iter().position(|byte| *byte != GUARD_BYTE) {
-                    let problem = format!("{kernel} wrote {side} an allocation of {bytes} bytes (guard byte {at})");
-                    return Err(Error::Cuda(problem + ": our bug"));
-                }
-            }
-        }
-        Ok(())
+        Layout::from_size_align(bytes, BORDER).expect("it fits in the address space")
     }
 }
 
@@ -80,21 +59,14 @@ impl Runner for Emulated {
         if start.is_null() {
             handle_alloc_error(layout);
         }
-        // SAFETY: the whole of the allocation, then what stands between its guards.
-        let address = unsafe {
-            start.write_bytes(GUARD_BYTE, layout.size());
-            let inner = start.add(GUARD);
-            inner.write_bytes(POISON, bytes);
-            inner as u64
-        };
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes);
-        Ok(address)
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(start as u64)
     }
 
     unsafe fn free(&self, address: u64, bytes: usize, _place: Place) {
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { dealloc((address as usize - GUARD) as *mut u8, Self::layout(bytes)) };
+        unsafe { dealloc(address as *mut u8, Self::layout(bytes)) };
     }
 
     unsafe fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
@@ -140,7 +112,7 @@ impl Runner for Emulated {
             let text = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
             return Err(Error::Cuda(text.into_owned()));
         }
-        self.check_guards(launch.kernel)
+        Ok(())
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -148,12 +120,6 @@ impl Runner for Emulated {
     }
 
     fn memory(&self) -> Result<(usize, usize)> {
-        let allocations = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken: usize = allocations.values().sum();
-        Ok((MEMORY.saturating_sub(taken), MEMORY))
-    }
-
-    fn keeps_guards(&self) -> bool {
-        true
+        Ok((MEMORY.saturating_sub(self.taken.load(Ordering::Relaxed)), MEMORY))
     }
 }

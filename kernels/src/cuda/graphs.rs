@@ -5,18 +5,26 @@
 //! (more positions, another number of rows) are set anew first. So nothing has to be known of a step: what is launched decides,
 //! and batches that take other kernels have graphs of their own. What comes only once is launched as it is.
 //!
+//! A step is several graphs of [`MOST_LAUNCHES`], so that the device is at work on one while the next is put together: where
+//! kernels take longer than their starts, which single launches would hide, little is lost by waiting for the first graph.
+//! Nothing that a graph reads is kept by it: positions, tables and lengths lie in memory that a step writes before its
+//! kernels, at addresses that are arguments like others. Kernels whose graph the driver refuses are started one by one.
+//!
 //! The alternative, capturing the stream, needs every size of batch warmed up and padded, and fails at the first copy.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::runner::{Argument, Launch, Place, Recorded, Repeated, Runner};
+use crate::device::Launches;
 use crate::error::Result;
 
 /// Fewer launches are quicker by themselves.
 const LEAST_LAUNCHES: usize = 8;
-/// Graphs kept; there is one for each mixture of kernels, which are few.
-const MOST_GRAPHS: usize = 64;
+/// The device begins with as many while the next are put together.
+const MOST_LAUNCHES: usize = 64;
+/// Graphs kept; there are some for each mixture of kernels, which are few.
+const MOST_GRAPHS: usize = 512;
 
 pub(super) struct Graphs {
     /// Before the runner, which what it holds belongs to.
@@ -29,21 +37,17 @@ struct State {
     pending: Vec<Recorded>,
     /// By the kernels' names in order, and the shared memory that each is allowed.
     known: HashMap<Vec<(&'static str, usize)>, Known>,
-    counts: Counts,
+    counts: Launches,
 }
 
 enum Known {
     Once,
-    Graph { graph: Box<dyn Repeated>, launches: Vec<Recorded> },
-}
-
-/// What has been done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) graphs: usize,
-    pub(super) repeats: usize,
-    pub(super) nodes_set: usize,
-    pub(super) single_launches: usize,
+    Graph {
+        graph: Box<dyn Repeated>,
+        launches: Vec<Recorded>,
+    },
+    /// The driver would not have it.
+    Refused,
 }
 
 impl Graphs {
@@ -57,7 +61,10 @@ impl Graphs {
 
     /// Starts what has been kept.
     fn flush(&self) -> Result<()> {
-        let state = &mut *self.state();
+        self.start(&mut self.state())
+    }
+
+    fn start(&self, state: &mut State) -> Result<()> {
         let pending = std::mem::take(&mut state.pending);
         if pending.len() < LEAST_LAUNCHES {
             return self.launch_each(&mut state.counts, &pending);
@@ -75,21 +82,29 @@ impl Graphs {
             return self.launch_each(counts, &pending);
         };
         match known {
-            Known::Once => {
-                let graph = self.inner.repeated(&pending)?;
-                counts.graphs += 1;
-                // SAFETY: the promise of those who launched them.
-                unsafe { graph.run(self.inner.as_ref())? };
-                *known = Known::Graph { graph, launches: pending };
-                Ok(())
-            }
+            Known::Refused => self.launch_each(counts, &pending),
+            Known::Once => match self.inner.repeated(&pending) {
+                Ok(graph) => {
+                    counts.graphs += 1;
+                    // SAFETY: the promise of those who launched them.
+                    unsafe { graph.run(self.inner.as_ref())? };
+                    *known = Known::Graph { graph, launches: pending };
+                    Ok(())
+                }
+                Err(_) => self.go_without(known, counts, &pending),
+            },
             Known::Graph { graph, launches } => {
-                for (index, (held, new)) in launches.iter_mut().zip(pending).enumerate() {
-                    if *held != new {
-                        graph.set(index, &new)?;
-                        counts.nodes_set += 1;
-                        *held = new;
+                for (index, (held, new)) in launches.iter_mut().zip(&pending).enumerate() {
+                    if held == new {
+                        continue;
                     }
+                    if graph.set(index, new).is_err() {
+                        // It may be at work.
+                        self.inner.synchronize()?;
+                        return self.go_without(known, counts, &pending);
+                    }
+                    counts.nodes_set += 1;
+                    held.clone_from(new);
                 }
                 counts.repeats += 1;
                 // SAFETY: as above.
@@ -98,7 +113,14 @@ impl Graphs {
         }
     }
 
-    fn launch_each(&self, counts: &mut Counts, launches: &[Recorded]) -> Result<()> {
+    /// Starts by themselves kernels whose graph was refused, now and whenever they come again.
+    fn go_without(&self, known: &mut Known, counts: &mut Launches, launches: &[Recorded]) -> Result<()> {
+        *known = Known::Refused;
+        counts.refused += 1;
+        self.launch_each(counts, launches)
+    }
+
+    fn launch_each(&self, counts: &mut Launches, launches: &[Recorded]) -> Result<()> {
         counts.single_launches += launches.len();
         // SAFETY: the promise of those who launched them.
         launches.iter().try_for_each(|recorded| unsafe { recorded.launch_on(self.inner.as_ref()) })
@@ -156,8 +178,9 @@ impl Runner for Graphs {
     }
 
     unsafe fn launch(&self, launch: &Launch, arguments: &[Argument<'_>]) -> Result<()> {
-        self.state().pending.push(Recorded::of(launch, arguments));
-        Ok(())
+        let state = &mut *self.state();
+        state.pending.push(Recorded::of(launch, arguments));
+        if state.pending.len() < MOST_LAUNCHES { Ok(()) } else { self.start(state) }
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -168,6 +191,10 @@ impl Runner for Graphs {
     fn memory(&self) -> Result<(usize, usize)> {
         self.inner.memory()
     }
+
+    fn launches(&self) -> Launches {
+        self.state().counts
+    }
 }
 
 #[cfg(test)]
@@ -176,10 +203,38 @@ mod tests {
 
     use super::super::runner::arguments;
     use super::*;
+    use crate::error::Error;
+
+    /// What a driver may not have.
+    #[derive(Clone, Copy, Default, PartialEq)]
+    enum Refuses {
+        #[default]
+        Nothing,
+        Graphs,
+        Changes,
+    }
 
     /// A device that writes down what it is asked.
     #[derive(Clone, Default)]
-    struct Diary(Arc<Mutex<Vec<String>>>);
+    struct Diary(Arc<Mutex<Vec<String>>>, Refuses);
+
+    /// A graph of it.
+    struct Chain(Vec<Recorded>, Refuses);
+
+    impl Repeated for Chain {
+        fn set(&mut self, index: usize, launch: &Recorded) -> Result<()> {
+            if self.1 == Refuses::Changes {
+                return Err(Error::Cuda("it stays as it is".into()));
+            }
+            self.0[index] = launch.clone();
+            Ok(())
+        }
+
+        unsafe fn run(&self, runner: &dyn Runner) -> Result<()> {
+            // SAFETY: the caller's promise.
+            self.0.iter().try_for_each(|recorded| unsafe { recorded.launch_on(runner) })
+        }
+    }
 
     impl Diary {
         fn note(&self, text: String) -> Result<()> {
@@ -221,6 +276,13 @@ mod tests {
             self.note(format!("{} {:?} {arguments:?}", launch.kernel, launch.grid))
         }
 
+        fn repeated(&self, launches: &[Recorded]) -> Result<Box<dyn Repeated>> {
+            match self.1 {
+                Refuses::Graphs => Err(Error::Cuda("no graphs here".into())),
+                refuses => Ok(Box::new(Chain(launches.to_vec(), refuses))),
+            }
+        }
+
         fn synchronize(&self) -> Result<()> {
             self.note("wait".into())
         }
@@ -259,8 +321,8 @@ mod tests {
             assert_eq!(diary.take(), plain.take(), "position {position}");
         }
         // Once as it comes, once made, three times repeated: the position moved twice, the grid once.
-        let counts = graphs.state().counts;
-        assert_eq!(counts, Counts { graphs: 1, repeats: 3, nodes_set: 3, single_launches: 10 + 5 * 2 });
+        let expected = Launches { graphs: 1, repeats: 3, nodes_set: 3, single_launches: 10 + 5 * 2, refused: 0 };
+        assert_eq!(graphs.launches(), expected);
     }
 
     #[test]
@@ -276,6 +338,43 @@ mod tests {
             let told = diary.take();
             assert_eq!((told.len(), told[9].as_str()), (10, "free"));
         }
-        assert_eq!(graphs.state().counts.graphs, 2);
+        assert_eq!(graphs.launches().graphs, 2);
+    }
+
+    #[test]
+    fn a_long_step_starts_before_it_is_whole() {
+        let diary = Diary::default();
+        let graphs = Graphs::new(Box::new(diary.clone()));
+        let launch = Launch { kernel: "norm", grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+        for step in 0..3 {
+            for index in 0..MOST_LAUNCHES + LEAST_LAUNCHES {
+                // SAFETY: the diary follows no pointer.
+                unsafe { graphs.launch(&launch, &[]).unwrap() };
+                let started = diary.0.lock().unwrap().len();
+                assert_eq!(started, if index + 1 < MOST_LAUNCHES { 0 } else { MOST_LAUNCHES }, "step {step}");
+            }
+            graphs.synchronize().unwrap();
+            assert_eq!(diary.take().len(), MOST_LAUNCHES + LEAST_LAUNCHES + 1);
+        }
+        // Both parts once as they come, once made, once repeated.
+        let Launches { graphs: made, repeats, single_launches, .. } = graphs.launches();
+        assert_eq!((made, repeats, single_launches), (2, 2, MOST_LAUNCHES + LEAST_LAUNCHES));
+    }
+
+    #[test]
+    fn what_a_driver_refuses_is_started_one_by_one() {
+        for refuses in [Refuses::Graphs, Refuses::Changes] {
+            let (plain, diary) = (Diary::default(), Diary(Arc::default(), refuses));
+            let graphs = Graphs::new(Box::new(diary.clone()));
+            for position in 10..15 {
+                step(&plain, 2, position);
+                step(&graphs, 2, position);
+                // Waits aside: a graph that may be at work is waited for before it is given up.
+                let launched =
+                    |diary: &Diary| diary.take().into_iter().filter(|line| line != "wait").collect::<Vec<_>>();
+                assert_eq!(launched(&diary), launched(&plain), "position {position}");
+            }
+            assert_eq!((graphs.launches().refused, graphs.launches().repeats), (1, 0));
+        }
     }
 }

@@ -6,16 +6,16 @@
 use bytemuck::{NoUninit, Pod, Zeroable};
 
 use super::Cuda;
-use super::matrix::{DeviceBlocks, DeviceMatrix};
+use super::matrix::{Addresses, DeviceBlocks, DeviceMatrix};
 use super::operation::Operation;
 use super::runner::{Argument, arguments};
 use crate::cpu::matmul::Product;
 use crate::error::Result;
-use crate::matrix::{Matrix, Storage};
+use crate::matrix::Matrix;
 use crate::ops::matmul::Precision;
 
 /// Matrices that one launch multiplies.
-const MOST_PRODUCTS: usize = 4;
+pub(super) const MOST_PRODUCTS: usize = 4;
 /// What rows of rounded activations are filled up to: one piece of the kernels.
 const PIECE: usize = 32;
 /// Stages of 32 columns that the kernels for many rows hold in shared memory.
@@ -25,9 +25,7 @@ const STAGES: usize = 3;
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct DeviceProduct {
-    weights: u64,
-    scales: u64,
-    minima: u64,
+    weights: Addresses,
     bias: u64,
     out: u64,
     rows: i32,
@@ -43,18 +41,19 @@ struct DeviceProducts {
     fill: i32,
 }
 
+/// `Extents` of `cuda/matmul.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
-struct Extents {
-    tokens: i32,
-    columns: i32,
-    stride: i32,
+pub(super) struct Extents {
+    pub(super) tokens: i32,
+    pub(super) columns: i32,
+    pub(super) stride: i32,
 }
 
 /// `Activations` of `cuda/matmul_blocks.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
-struct Activations {
+pub(super) struct Activations {
     levels: u64,
     lows: u64,
     scales: u64,
@@ -64,7 +63,7 @@ struct Activations {
 /// `Form` of `cuda/matmul_blocks.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, NoUninit)]
-struct Form {
+pub(super) struct Form {
     groups: i32,
     zero: i32,
     factor_bytes: i32,
@@ -72,7 +71,7 @@ struct Form {
 
 /// How weights are multiplied: those of one kind can share a launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     F32,
     F16,
     BF16,
@@ -80,8 +79,8 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(matrix: &Matrix) -> Self {
-        match device_matrix(matrix) {
+    pub(super) fn of(matrix: &Matrix) -> Self {
+        match matrix.on_device() {
             DeviceMatrix::F32(_) => Kind::F32,
             DeviceMatrix::F16(_) => Kind::F16,
             DeviceMatrix::BF16(_) => Kind::BF16,
@@ -89,13 +88,6 @@ impl Kind {
                 Kind::Blocks { bits: *bits, halves: *halves, zero: *zero, half_scales: *half_scales }
             }
         }
-    }
-}
-
-fn device_matrix(matrix: &Matrix) -> &DeviceMatrix {
-    match matrix.storage() {
-        Storage::Device(matrix) => matrix,
-        _ => unreachable!("`ops` has checked that the weights lie on the device: our bug"),
     }
 }
 
@@ -145,16 +137,7 @@ impl<'a> Group<'a> {
         let mut blocks = 0;
         for (placed, product) in placed.each.iter_mut().zip(products) {
             let rows = product.w.rows();
-            (placed.weights, placed.scales, placed.minima) = match device_matrix(product.w) {
-                DeviceMatrix::F32(values) | DeviceMatrix::F16(values) | DeviceMatrix::BF16(values) => {
-                    (values.address(), 0, 0)
-                }
-                DeviceMatrix::Blocks(blocks) => (
-                    blocks.levels.address(),
-                    blocks.scales.address(),
-                    blocks.minima.as_ref().map_or(0, |minima| minima.address()),
-                ),
-            };
+            placed.weights = product.w.on_device().addresses();
             placed.bias = match product.bias {
                 Some(bias) => self.op.input(bias)?,
                 None => 0,
@@ -182,25 +165,16 @@ impl<'a> Group<'a> {
 
     /// Activations in the weights' type, or in two numbers of it.
     fn multiply_rounded(&mut self, products: &'a mut [Product<'_>], tokens: usize, columns: usize) -> Result<()> {
-        let stride = columns.next_multiple_of(PIECE);
         let is_fine = self.precision == Precision::Bits16;
         let is_half = self.kind == Kind::F16;
-        let x = self.op.input(self.x)?;
-        let high = self.op.scratch(tokens * stride * 2)?;
-        let low = self.op.scratch(if is_fine { tokens * stride * 2 } else { 0 })?;
-        let units = self.op.scratch(if is_half { tokens * size_of::<f32>() } else { 0 })?;
-        let round = if is_half { "round_rows_f16" } else { "round_rows_bf16" };
-        let rounded = arguments![high, low, units, x, columns as i32, stride as i32];
-        self.op.launch(round, [tokens as u32, 1, 1], 256, 0, rounded)?;
-
+        let Rounded { high, low, units, extents } = round(&mut self.op, self.x, columns, is_half, self.precision)?;
         let tile = RoundedTile::for_tokens(tokens);
         let (products, blocks) = self.place(products, tile.rows)?;
         let kernel = tile.kernels[usize::from(!is_half)][usize::from(is_fine)];
         let shared_bytes = match tile.rows {
             16 => 0,
-            _ => STAGES * (tile.rows + tile.tokens * if is_fine { 2 } else { 1 }) * PIECE * 2,
+            _ => staged_bytes(tile.rows, tile.tokens, self.precision),
         };
-        let extents = Extents { tokens: tokens as i32, columns: columns as i32, stride: stride as i32 };
         let grid = [blocks, tokens.div_ceil(tile.tokens) as u32, 1];
         let arguments = arguments![Argument::of(&products), high, low, units, Argument::of(&extents)];
         self.op.launch(kernel, grid, tile.threads, shared_bytes, arguments)
@@ -208,39 +182,98 @@ impl<'a> Group<'a> {
 
     /// Activations as integers of 8 or 16 bits.
     fn multiply_blocks(&mut self, products: &'a mut [Product<'_>], tokens: usize, columns: usize) -> Result<()> {
-        let Kind::Blocks { bits, halves, zero, half_scales } = self.kind else { unreachable!("asked for by kind") };
-        let groups = columns / 32;
+        let Kind::Blocks { bits, halves, .. } = self.kind else { unreachable!("asked for by kind") };
         let is_fine = self.precision == Precision::Bits16;
-        let x = self.op.input(self.x)?;
-        let levels = self.op.scratch(tokens * columns)?;
-        let lows = self.op.scratch(if is_fine { tokens * columns } else { 0 })?;
-        let scales = self.op.scratch(tokens * groups * size_of::<f32>())?;
-        let sums = self.op.scratch(tokens * groups * 2 * size_of::<i32>())?;
-        let all_groups = tokens * groups;
-        let quantised = arguments![levels, lows, scales, sums, x, all_groups as i32];
-        self.op.launch("quantize_rows", [all_groups.div_ceil(8) as u32, 1, 1], 256, 0, quantised)?;
-
+        let (x, form) = quantize(&mut self.op, self.x, columns, self.kind, self.precision)?;
         let is_few = tokens <= MOST_FEW_BLOCK_TOKENS;
-        let (rows, tokens_a_block) = if is_few { (16, 8) } else { (128, 64) };
+        let (rows, tokens_a_block) = if is_few { (FEW_ROWS, FEW_TOKENS) } else { (MANY_ROWS, MANY_TOKENS) };
         let (products, blocks) = self.place(products, rows)?;
-        let form = match (bits, halves) {
-            (4, _) => 0,
-            (_, 1) => 1,
-            _ => 2,
-        };
-        let kernel = BLOCK_KERNELS[usize::from(!is_few)][usize::from(is_fine)][form];
-        let stages = if bits == 8 && is_fine { 2 } else { 3 };
-        let row_bytes = |bits: usize| 4 * bits * 4 + 16;
-        let stage = rows * row_bytes(bits) + tokens_a_block * row_bytes(8) * if is_fine { 2 } else { 1 };
-        let shared_bytes = if is_few { 0 } else { stages * stage };
-        let x = Activations { levels, lows, scales, sums };
-        let form = Form { groups: groups as i32, zero, factor_bytes: if half_scales { 2 } else { 4 } };
+        let kernel = BLOCK_KERNELS[usize::from(!is_few)][usize::from(is_fine)][block_form(bits, halves)];
+        let shared_bytes = if is_few { 0 } else { staged_blocks_bytes(bits, self.precision) };
         let grid = [blocks, tokens.div_ceil(tokens_a_block) as u32, 1];
         let arguments = arguments![Argument::of(&products), Argument::of(&x), Argument::of(&form), tokens as i32];
         self.op.launch(kernel, grid, 256, shared_bytes, arguments)
     }
 }
 
+/// Activations in a type of 16 bits, and their extents.
+pub(super) struct Rounded {
+    pub(super) high: u64,
+    pub(super) low: u64,
+    pub(super) units: u64,
+    pub(super) extents: Extents,
+}
+
+/// Starts rounding rows to f16 or bf16.
+pub(super) fn round(
+    op: &mut Operation<'_>,
+    x: &[f32],
+    columns: usize,
+    is_half: bool,
+    precision: Precision,
+) -> Result<Rounded> {
+    let (tokens, stride) = (x.len() / columns, columns.next_multiple_of(PIECE));
+    let x = op.input(x)?;
+    let high = op.scratch(tokens * stride * 2)?;
+    let low = op.scratch(if precision == Precision::Bits16 { tokens * stride * 2 } else { 0 })?;
+    let units = op.scratch(if is_half { tokens * size_of::<f32>() } else { 0 })?;
+    let kernel = if is_half { "round_rows_f16" } else { "round_rows_bf16" };
+    let arguments = arguments![high, low, units, x, columns as i32, stride as i32];
+    op.launch(kernel, [tokens as u32, 1, 1], 256, 0, arguments)?;
+    let extents = Extents { tokens: tokens as i32, columns: columns as i32, stride: stride as i32 };
+    Ok(Rounded { high, low, units, extents })
+}
+
+/// Starts rounding rows to integers, for weights of this kind.
+pub(super) fn quantize(
+    op: &mut Operation<'_>,
+    x: &[f32],
+    columns: usize,
+    kind: Kind,
+    precision: Precision,
+) -> Result<(Activations, Form)> {
+    let Kind::Blocks { zero, half_scales, .. } = kind else { unreachable!("asked for by kind") };
+    let all_groups = x.len() / 32;
+    let is_fine = precision == Precision::Bits16;
+    let values = x.len();
+    let x = op.input(x)?;
+    let levels = op.scratch(values)?;
+    let lows = op.scratch(if is_fine { values } else { 0 })?;
+    let scales = op.scratch(all_groups * size_of::<f32>())?;
+    let sums = op.scratch(all_groups * 2 * size_of::<i32>())?;
+    let arguments = arguments![levels, lows, scales, sums, x, all_groups as i32];
+    op.launch("quantize_rows", [all_groups.div_ceil(8) as u32, 1, 1], 256, 0, arguments)?;
+    let form = Form { groups: (columns / 32) as i32, zero, factor_bytes: if half_scales { 2 } else { 4 } };
+    Ok((Activations { levels, lows, scales, sums }, form))
+}
+
+/// The place of a form of levels in lists of kernels: of 4 bits, of 8, of 8 with a scale for 16 columns.
+pub(super) fn block_form(bits: usize, halves: usize) -> usize {
+    match (bits, halves) {
+        (4, _) => 0,
+        (_, 1) => 1,
+        _ => 2,
+    }
+}
+
+/// Shared memory of kernels for many rows with weights of 16 bits.
+pub(super) fn staged_bytes(rows: usize, tokens: usize, precision: Precision) -> usize {
+    STAGES * (rows + tokens * if precision == Precision::Bits16 { 2 } else { 1 }) * PIECE * 2
+}
+
+/// The same with quantised weights.
+pub(super) fn staged_blocks_bytes(bits: usize, precision: Precision) -> usize {
+    let is_fine = precision == Precision::Bits16;
+    let stages = if bits == 8 && is_fine { 2 } else { 3 };
+    let row_bytes = |bits: usize| 4 * bits * 4 + 16;
+    stages * (MANY_ROWS * row_bytes(bits) + MANY_TOKENS * row_bytes(8) * if is_fine { 2 } else { 1 })
+}
+
+/// Rows of weights by rows of activations that a block of threads computes with quantised weights.
+pub(super) const FEW_ROWS: usize = 16;
+const FEW_TOKENS: usize = 8;
+pub(super) const MANY_ROWS: usize = 128;
+const MANY_TOKENS: usize = 64;
 /// Above this the weights are unpacked once for 64 rows instead of once for 8.
 const MOST_FEW_BLOCK_TOKENS: usize = 32;
 

@@ -16,6 +16,8 @@
 //! weight = scale · (level − zero) + minimum
 //! ```
 
+use bytemuck::{Pod, Zeroable};
+
 use super::Cuda;
 use super::memory::Buffer;
 use crate::error::Result;
@@ -45,7 +47,30 @@ pub(crate) struct DeviceBlocks {
     pub(crate) minima: Option<Buffer>,
 }
 
+/// Where the arrays of a weight begin; 0 for those that it does not have.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Addresses {
+    /// Numbers or levels.
+    pub(crate) weights: u64,
+    pub(crate) scales: u64,
+    pub(crate) minima: u64,
+}
+
 impl DeviceMatrix {
+    pub(crate) fn addresses(&self) -> Addresses {
+        match self {
+            DeviceMatrix::F32(values) | DeviceMatrix::F16(values) | DeviceMatrix::BF16(values) => {
+                Addresses { weights: values.address(), scales: 0, minima: 0 }
+            }
+            DeviceMatrix::Blocks(blocks) => Addresses {
+                weights: blocks.levels.address(),
+                scales: blocks.scales.address(),
+                minima: blocks.minima.as_ref().map_or(0, Buffer::address),
+            },
+        }
+    }
+
     pub(crate) fn is_quantised(&self) -> bool {
         matches!(self, DeviceMatrix::Blocks(_))
     }

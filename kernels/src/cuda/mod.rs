@@ -23,6 +23,7 @@ pub(crate) mod embed;
 #[cfg(feature = "emulate")]
 mod emulated;
 pub(crate) mod exchange;
+pub(crate) mod expert_products;
 pub(crate) mod experts;
 mod graphs;
 mod guarded;
@@ -43,6 +44,7 @@ pub(crate) mod sample;
 
 use std::sync::{Arc, Mutex};
 
+pub(crate) use experts::DeviceExperts;
 pub(crate) use kv::DeviceCache;
 pub(crate) use matrix::DeviceMatrix;
 pub(crate) use memory::Managed;
@@ -51,7 +53,7 @@ pub(crate) use nccl::Links;
 use operation::Stage;
 use runner::Runner;
 
-use crate::device::Launching;
+use crate::device::{Launches, Launching};
 #[cfg(not(all(feature = "cuda", feature = "emulate")))]
 use crate::error::Error;
 use crate::error::Result;
@@ -84,10 +86,14 @@ impl Cuda {
         Err(Error::Cuda(problem + "; build with `--features cuda` or use the cpu"))
     }
 
-    /// The emulator, whose threads run in an order drawn from `order`; 0 is one after another.
+    /// The emulator, whose threads run in an order drawn from `order`; 0 is one after another. Its memory is watched always.
     #[cfg(feature = "emulate")]
     pub(crate) fn emulated(order: u64, launching: Launching) -> Result<Self> {
-        Ok(Self::of(Box::new(emulated::Emulated::new(order)), launching))
+        let runner: Box<dyn Runner> = Box::new(emulated::Emulated::new(order));
+        Ok(match launching {
+            Launching::Graphs => Self::of(Box::new(guarded::Guarded::new(runner)), launching),
+            Launching::Direct | Launching::Watched => Self::of(runner, Launching::Watched),
+        })
     }
 
     #[cfg(not(feature = "emulate"))]
@@ -116,6 +122,11 @@ impl Cuda {
 
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.memory.runner.synchronize()
+    }
+
+    /// How kernels have been started so far.
+    pub(crate) fn launches(&self) -> Launches {
+        self.memory.runner.launches()
     }
 
     /// Bytes of device memory that nobody has taken.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use crate::device::Launches;
 use crate::error::{Error, Result};
 
 /// Where memory lies.
@@ -206,6 +207,11 @@ pub(crate) trait Runner: Send + Sync {
 
     /// Bytes of device memory that are free, and all of them.
     fn memory(&self) -> Result<(usize, usize)>;
+
+    /// How kernels have been started so far, by a runner that starts them in graphs.
+    fn launches(&self) -> Launches {
+        Launches::default()
+    }
 
     /// Whether operands that are brought over keep a guarded gap between them, which a stray write is seen by.
     fn keeps_guards(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod draw;
+mod experts;
 mod format;
 mod iq4;
 mod mxfp4;
@@ -11,6 +12,7 @@ mod quantize;
 pub(crate) mod split;
 
 pub use draw::Draw;
+pub use experts::ExpertWeights;
 pub use format::Format;
 pub(crate) use mxfp4::LEVELS;
 pub(crate) use packed::{BlockScales, Blocks, BrainBits, HalfBits, Panels, Storage, TILE_ROWS};

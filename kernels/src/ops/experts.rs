@@ -1,13 +1,17 @@
-//! Mixtures of experts: which experts a token goes to, and bringing tokens there and back.
+//! Mixtures of experts: which experts a token goes to, their products, and bringing tokens there and back.
 //!
-//! The expert layers themselves are products ([`super::matmul`]) over the rows of one expert. A row's route, its products
-//! and the order of its sum are functions of the row alone, so that a token's result does not depend on which others
-//! share its experts.
+//! A row's route, its products and the order of its sum are functions of the row alone, so that a token's result does not
+//! depend on which others share its experts. On a GPU nothing of it is read by the host: every operation is a launch or two,
+//! whatever experts were chosen.
+
+use std::time::Instant;
 
 use crate::cpu;
 use crate::cuda::on_gpu;
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_length, check_rows};
+use crate::matrix::ExpertWeights;
+use crate::routes::Routes;
 
 /// What the shares of the chosen experts are parts of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,37 +22,103 @@ pub enum Shares {
     OfChosen,
 }
 
-/// Chooses the C experts with the largest logits and their shares, `exp(logit) / Σ exp` over what `shares` says
-/// (Shazeer et al. 2017, "Outrageously Large Neural Networks", §2.1; Fedus et al. 2022, "Switch Transformers", eq. 1 for
-/// shares of all). Of equal logits the expert with the lower number is chosen, and stands, first.
+/// Chooses the `count` (C) experts with the largest logits for each row and their shares, `exp(logit) / Σ exp` over what
+/// `shares` says (Shazeer et al. 2017, "Outrageously Large Neural Networks", §2.1; Fedus et al. 2022, "Switch Transformers",
+/// eq. 1 for shares of all), and puts the visits in order. Of equal logits the expert with the lower number is chosen, and
+/// stands, first.
 ///
 /// # Shapes
-/// `chosen`, `share` `[T, C]`, best first · `logits` `[T, E]`, with E `experts`, and C as given by `chosen`'s length
+/// `routes` T rows of C visits · `logits` `[T, E]`, with E `experts`
 ///
 /// # Errors
 /// A wrong length, more experts to choose than there are.
 pub fn route(
     device: &Device,
-    chosen: &mut [u32],
-    share: &mut [f32],
+    routes: &mut Routes,
     logits: &[f32],
     experts: usize,
+    count: usize,
     shares: Shares,
 ) -> Result<()> {
     let op = "route";
     let tokens = check_rows(op, "logits", logits.len(), experts)?;
-    check_length(op, "share", share.len(), &[("chosen", chosen.len())])?;
-    if tokens == 0 {
-        return check_length(op, "chosen", chosen.len(), &[("tokens", 0)]);
-    }
-    let count = check_rows(op, "chosen", chosen.len(), tokens)?;
     if count == 0 || count > experts {
         return Err(Error::Shape { op, problem: format!("{count} of {experts} experts for each token") });
     }
+    routes.take(device, tokens, count, experts)?;
     match device.backend() {
-        Backend::Cpu(cpu) => cpu::experts::route(cpu, chosen, share, logits, experts, shares),
-        Backend::Cuda(cuda) => on_gpu!(cuda, experts::route(chosen, share, logits, experts, shares))?,
+        Backend::Cpu(cpu) => {
+            if tokens > 0 {
+                let (chosen, share) = (routes.chosen.numbers_mut(), &mut routes.share);
+                cpu::experts::route(cpu, chosen, share, logits, experts, shares);
+            }
+            routes.group();
+        }
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::route(routes, logits, shares))?,
     }
+    Ok(())
+}
+
+/// `out[place] = x[row that stands there]`: every row once for each expert that it goes to.
+///
+/// # Shapes
+/// `out` `[T · C, H]` · `x` `[T, H]`
+///
+/// # Errors
+/// A wrong length.
+pub fn dispatch(device: &Device, out: &mut [f32], x: &[f32], routes: &Routes, hidden: usize) -> Result<()> {
+    let op = "dispatch";
+    check_length(op, "x", x.len(), &[("tokens", routes.tokens), ("hidden", hidden)])?;
+    check_length(op, "out", out.len(), &[("visits", routes.visits()), ("hidden", hidden)])?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::experts::gather(cpu, out, x, routes.rows(), hidden),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::gather(out, x, routes.rows(), hidden))?,
+    }
+    Ok(())
+}
+
+/// `y = x Wᵀ (+ b)` with the weights of the expert that each visit is to: [`matmul::linear`](super::matmul::linear) of each
+/// expert's visits, bit for bit, by several projections of the same rows at once.
+///
+/// # Shapes
+/// each `out` `[T · C, Nᵢ]` and weights `[E, Nᵢ, K]` · `x` `[T · C, K]`
+///
+/// # Errors
+/// A wrong length, weights of another number of experts or of another device.
+pub fn linear_each(
+    device: &Device,
+    products: &mut [(&mut [f32], &ExpertWeights)],
+    x: &[f32],
+    routes: &Routes,
+) -> Result<()> {
+    let op = "experts";
+    for (out, weights) in products.iter() {
+        let visits = ("visits", routes.visits());
+        weights.matrix(0).check_place(op, device)?;
+        check_length(op, "x", x.len(), &[visits, ("k", weights.columns())])?;
+        check_length(op, "out", out.len(), &[visits, ("n", weights.rows())])?;
+        if weights.experts() != routes.experts {
+            let problem = format!("weights of {} experts, routes to {}", weights.experts(), routes.experts);
+            return Err(Error::Shape { op, problem });
+        }
+    }
+    let begun = Instant::now();
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::experts::linear_each(cpu, products, x, routes),
+        Backend::Cuda(cuda) => on_gpu!(cuda, expert_products::linear_each(op, products, x, routes))?,
+    }
+    let Some((_, first)) = products.first() else { return Ok(()) };
+    let counters = device.counters();
+    let is_quantised = first.matrix(0).is_quantised();
+    let counter = if is_quantised { &counters.integer_products } else { &counters.float_products };
+    let outputs: usize = products.iter().map(|(out, _)| out.len()).sum();
+    // Which experts are visited is known on the device alone there: then as if visits were spread out.
+    let visited = match device.is_gpu() {
+        true => routes.visits().min(routes.experts),
+        false => routes.starts.windows(2).filter(|bounds| bounds[0] < bounds[1]).count(),
+    };
+    let bytes: usize = products.iter().map(|(_, weights)| weights.bytes_of_one()).sum();
+    counter.add(2 * outputs * first.columns(), visited * bytes, begun);
     Ok(())
 }
 
@@ -70,32 +140,23 @@ pub fn gather(device: &Device, out: &mut [f32], x: &[f32], rows: &[u32], hidden:
     Ok(())
 }
 
-/// `out[t] = Σ_j share[t, j] · y[places[t, j]]`, added in order of `j`.
+/// `out[t] = Σ_j share[t, j] · y[place of visit (t, j)]`, added in order of `j`.
 ///
 /// # Shapes
-/// `out` `[T, H]` · `y` `[S, H]` · `places`, `share` `[T, C]`
+/// `out` `[T, H]` · `y` `[T · C, H]`
 ///
 /// # Errors
-/// A place outside of `y`, or a wrong length.
-pub fn combine(
-    device: &Device,
-    out: &mut [f32],
-    y: &[f32],
-    places: &[u32],
-    share: &[f32],
-    hidden: usize,
-) -> Result<()> {
+/// A wrong length.
+pub fn combine(device: &Device, out: &mut [f32], y: &[f32], routes: &Routes, hidden: usize) -> Result<()> {
     let op = "combine";
-    check_indices(op, "place", places, check_rows(op, "y", y.len(), hidden)?)?;
-    check_length(op, "share", share.len(), &[("places", places.len())])?;
-    let tokens = check_rows(op, "out", out.len(), hidden)?;
-    if tokens == 0 {
-        return check_length(op, "places", places.len(), &[("tokens", 0)]);
+    check_length(op, "out", out.len(), &[("tokens", routes.tokens), ("hidden", hidden)])?;
+    check_length(op, "y", y.len(), &[("visits", routes.visits()), ("hidden", hidden)])?;
+    if out.is_empty() {
+        return Ok(());
     }
-    check_rows(op, "places", places.len(), tokens)?;
     match device.backend() {
-        Backend::Cpu(cpu) => cpu::experts::combine(cpu, out, y, places, share, hidden),
-        Backend::Cuda(cuda) => on_gpu!(cuda, experts::combine(out, y, places, share, hidden))?,
+        Backend::Cpu(cpu) => cpu::experts::combine(cpu, out, y, routes.places(), routes.shares(), hidden),
+        Backend::Cuda(cuda) => on_gpu!(cuda, experts::combine(out, y, routes, hidden))?,
     }
     Ok(())
 }

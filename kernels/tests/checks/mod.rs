@@ -4,7 +4,7 @@
 pub mod workshop;
 
 use lifelong_kernels::Device;
-pub use lifelong_kernels::checks::{Checked, attention, delta, draw, elementwise, products, sample};
+pub use lifelong_kernels::checks::{Checked, attention, delta, draw, elementwise, experts, products, sample};
 
 /// A check of the device.
 pub type Check = fn(&Device) -> Checked;

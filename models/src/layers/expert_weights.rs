@@ -1,6 +1,6 @@
 //! How the containers hold experts: one by one, stacked, gate and up apart or together, and as 4-bit floats.
 
-use lifelong_kernels::{Format, Matrix, Values};
+use lifelong_kernels::{ExpertWeights, Format, Matrix};
 
 use super::linear::{Bias, Linear};
 use super::mlp::GatedMlp;
@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::names::Names;
 use crate::weights::Weights;
 
-/// `down(f(gate(x), up(x)))`
-pub(crate) struct Expert {
-    pub gate: Linear,
-    pub up: Linear,
-    pub down: Linear,
+/// `down(f(gate(x), up(x)))` of every expert.
+pub(crate) struct Projections {
+    pub gate: ExpertWeights,
+    pub up: ExpertWeights,
+    pub down: ExpertWeights,
 }
 
 /// An expert that every token goes to, and its gate.
@@ -49,20 +49,6 @@ pub(crate) fn shared(
     Ok(SharedExpert { mlp, gate: Linear::new(gate, None) })
 }
 
-/// A tensor of three dimensions as one weight an expert, and biases `[n]` of each.
-struct Stack {
-    weights: Vec<Matrix>,
-    biases: Option<Vec<Values>>,
-}
-
-impl Stack {
-    fn into_linears(self) -> impl Iterator<Item = Linear> {
-        let Stack { weights, biases } = self;
-        let mut biases = biases.map(Vec::into_iter);
-        weights.into_iter().map(move |weight| Linear::new(weight, biases.as_mut().and_then(Iterator::next)))
-    }
-}
-
 /// The name of a layer's router.
 pub(crate) fn router(weights: &Weights, names: &Names, layer: usize) -> String {
     let named = |part: &str| names.layer(layer, part);
@@ -80,20 +66,20 @@ pub(crate) fn load(
     layer: usize,
     hidden: usize,
     mixture: &Mixture,
-) -> Result<Vec<Expert>> {
+) -> Result<Projections> {
     let Mixture { experts, feed_forward, biases, .. } = *mixture;
     let bias = Bias::from(biases);
     let together = format!("{}.weight", names.layer(layer, "ffn_gate_up_exps"));
     if weights.checkpoint.contains(&together) {
         let (gate, up) = halves(weights, &together, [experts, feed_forward, hidden])?;
         let down = stack(weights, &names.layer(layer, "ffn_down_exps"), [experts, hidden, feed_forward], bias)?;
-        return Ok(zipped(gate, up, down));
+        return Ok(Projections { gate, up, down });
     }
     if weights.checkpoint.gguf().is_some() {
         let mut stack = |part: &str, n, k| stack(weights, &names.layer(layer, part), [experts, n, k], bias);
         let gate = stack("ffn_gate_exps", feed_forward, hidden)?;
         let up = stack("ffn_up_exps", feed_forward, hidden)?;
-        return Ok(zipped(gate, up, stack("ffn_down_exps", hidden, feed_forward)?));
+        return Ok(Projections { gate, up, down: stack("ffn_down_exps", hidden, feed_forward)? });
     }
     let stem = names.layer(layer, "mlp.experts");
     let [gate_up, down] = ["gate_up_proj", "down_proj"].map(|part| format!("{stem}.{part}"));
@@ -101,7 +87,8 @@ pub(crate) fn load(
     if holds(&format!("{gate_up}_blocks")) {
         let (gate, up) = in_turns(weights, &gate_up, [experts, feed_forward, hidden], bias, four_bit_rows)?;
         let rows = four_bit_rows(weights, &down, [experts, hidden, feed_forward])?;
-        return Ok(zipped(gate, up, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?));
+        let down = stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?;
+        return Ok(Projections { gate, up, down });
     }
     if !holds(&gate_up) {
         return one_by_one(weights, &stem, hidden, mixture);
@@ -109,63 +96,57 @@ pub(crate) fn load(
     if let ExpertGate::Clamped { .. } = mixture.gate {
         let (gate, up) = in_turns(weights, &gate_up, [experts, feed_forward, hidden], bias, transposed_rows)?;
         let rows = transposed_rows(weights, &down, [experts, hidden, feed_forward])?;
-        return Ok(zipped(gate, up, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?));
+        let down = stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?;
+        return Ok(Projections { gate, up, down });
     }
     let (gate, up) = halves(weights, &gate_up, [experts, feed_forward, hidden])?;
     let rows = plain_rows(weights, &down, [experts, hidden, feed_forward])?;
-    Ok(zipped(gate, up, stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?))
+    let down = stack_of(weights, &down, rows, [experts, hidden, feed_forward], bias)?;
+    Ok(Projections { gate, up, down })
 }
 
 /// Gate and up out of `[E, 2n, k]` rows, those of up behind those of gate, without biases.
-fn halves(weights: &mut Weights, name: &str, [experts, n, k]: [usize; 3]) -> Result<(Stack, Stack)> {
+fn halves(weights: &mut Weights, name: &str, [experts, n, k]: [usize; 3]) -> Result<(ExpertWeights, ExpertWeights)> {
     let rows = plain_rows(weights, name, [experts, 2 * n, k])?;
-    let mut half = |first: usize| -> Result<Stack> {
-        let weights = rows.matrices(weights, name, [experts, n, k], |expert, row| expert * 2 * n + first + row)?;
-        Ok(Stack { weights, biases: None })
-    };
+    let mut half =
+        |first: usize| rows.stacked(weights, name, [experts, n, k], None, |expert, row| expert * 2 * n + first + row);
     Ok((half(0)?, half(n)?))
 }
 
-fn zipped(gate: Stack, up: Stack, down: Stack) -> Vec<Expert> {
-    let parts = gate.into_linears().zip(up.into_linears()).zip(down.into_linears());
-    parts.map(|((gate, up), down)| Expert { gate, up, down }).collect()
-}
-
 /// `{stem}.{expert}.gate_proj.weight` and so on.
-fn one_by_one(weights: &mut Weights, stem: &str, hidden: usize, mixture: &Mixture) -> Result<Vec<Expert>> {
+fn one_by_one(weights: &mut Weights, stem: &str, hidden: usize, mixture: &Mixture) -> Result<Projections> {
     let Mixture { experts, feed_forward, biases, .. } = *mixture;
-    let mut linear = |expert: usize, part: &str, n, k| {
-        Linear::load(weights, &format!("{stem}.{expert}.{part}"), n, k, Bias::from(biases))
+    let mut projection = |part: &str, n: usize, k: usize| -> Result<ExpertWeights> {
+        let (mut matrices, mut vectors) = (Vec::with_capacity(experts), Vec::new());
+        for expert in 0..experts {
+            let name = format!("{stem}.{expert}.{part}");
+            matrices.push(weights.projection(&format!("{name}.weight"), n, k)?);
+            if biases {
+                vectors.extend(weights.vector(&format!("{name}.bias"), n)?);
+            }
+        }
+        Ok(ExpertWeights::new(weights.device, matrices, biases.then_some(vectors))?)
     };
-    let expert = |expert| {
-        Ok(Expert {
-            gate: linear(expert, "gate_proj", feed_forward, hidden)?,
-            up: linear(expert, "up_proj", feed_forward, hidden)?,
-            down: linear(expert, "down_proj", hidden, feed_forward)?,
-        })
-    };
-    (0..experts).map(expert).collect()
+    Ok(Projections {
+        gate: projection("gate_proj", feed_forward, hidden)?,
+        up: projection("up_proj", feed_forward, hidden)?,
+        down: projection("down_proj", hidden, feed_forward)?,
+    })
 }
 
 /// `{name}.weight` `[E, n, k]` and `{name}.bias` `[E, n]`, as GGUF files hold them.
-fn stack(weights: &mut Weights, name: &str, shape: [usize; 3], bias: Bias) -> Result<Stack> {
+fn stack(weights: &mut Weights, name: &str, shape: [usize; 3], bias: Bias) -> Result<ExpertWeights> {
     let rows = plain_rows(weights, &format!("{name}.weight"), shape)?;
     let [experts, n, _] = shape;
-    let biases = match bias {
-        Bias::Present => Some(biases_of(weights, &format!("{name}.bias"), experts, n)?),
-        Bias::Absent => None,
-    };
-    Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
+    let biases = biases_of(weights, &format!("{name}.bias"), experts, n, bias)?;
+    rows.stacked(weights, name, shape, biases, |expert, row| expert * n + row)
 }
 
-/// One weight an expert out of rows that follow each other, with `{name}_bias` `[E, n]`.
-fn stack_of(weights: &mut Weights, name: &str, rows: Rows, shape: [usize; 3], bias: Bias) -> Result<Stack> {
+/// Rows that follow each other, with `{name}_bias` `[E, n]`.
+fn stack_of(weights: &mut Weights, name: &str, rows: Rows, shape: [usize; 3], bias: Bias) -> Result<ExpertWeights> {
     let [experts, n, _] = shape;
-    let biases = match bias {
-        Bias::Present => Some(biases_of(weights, &format!("{name}_bias"), experts, n)?),
-        Bias::Absent => None,
-    };
-    Ok(Stack { weights: rows.matrices(weights, name, shape, |expert, row| expert * n + row)?, biases })
+    let biases = biases_of(weights, &format!("{name}_bias"), experts, n, bias)?;
+    rows.stacked(weights, name, shape, biases, |expert, row| expert * n + row)
 }
 
 /// Gate and up out of `[E, 2n, k]` rows and `{name}_bias` `[E, 2n]` that belong to them in turns.
@@ -175,30 +156,22 @@ fn in_turns<'a>(
     [experts, n, k]: [usize; 3],
     bias: Bias,
     read: impl Fn(&mut Weights<'a>, &str, [usize; 3]) -> Result<Rows<'a>>,
-) -> Result<(Stack, Stack)> {
+) -> Result<(ExpertWeights, ExpertWeights)> {
     let rows = read(weights, name, [experts, 2 * n, k])?;
-    let table = match bias {
-        Bias::Present => Some(weights.table(&format!("{name}_bias"), experts, 2 * n)?),
-        Bias::Absent => None,
-    };
-    let mut every_second = |first: usize| -> Result<Stack> {
-        let biases = match &table {
-            Some(table) => {
-                let own: Vec<f32> = table.iter().skip(first).step_by(2).copied().collect();
-                Some(own.chunks_exact(n).map(|biases| weights.placed(biases)).collect::<Result<_>>()?)
-            }
-            None => None,
-        };
-        let weights = rows.matrices(weights, name, [experts, n, k], |expert, row| expert * 2 * n + 2 * row + first)?;
-        Ok(Stack { weights, biases })
+    let table = biases_of(weights, &format!("{name}_bias"), experts, 2 * n, bias)?;
+    let mut every_second = |first: usize| {
+        let biases = table.as_ref().map(|table| table.iter().skip(first).step_by(2).copied().collect());
+        rows.stacked(weights, name, [experts, n, k], biases, |expert, row| expert * 2 * n + 2 * row + first)
     };
     Ok((every_second(0)?, every_second(1)?))
 }
 
-/// The biases of each expert out of `{name}` `[E, n]`.
-fn biases_of(weights: &mut Weights, name: &str, experts: usize, n: usize) -> Result<Vec<Values>> {
-    let table = weights.table(name, experts, n)?;
-    table.chunks_exact(n).map(|biases| weights.placed(biases)).collect()
+/// `{name}` `[E, n]`, where experts add vectors.
+fn biases_of(weights: &mut Weights, name: &str, experts: usize, n: usize, bias: Bias) -> Result<Option<Vec<f32>>> {
+    match bias {
+        Bias::Present => Ok(Some(weights.table(name, experts, n)?)),
+        Bias::Absent => Ok(None),
+    }
 }
 
 /// Rows of weights as a file of `format` holds them, one behind another.
@@ -210,13 +183,15 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     /// One matrix `[n, k]` an expert, of the rows that `pick` numbers.
-    fn matrices(
+    fn stacked(
         &self,
         weights: &mut Weights,
         name: &str,
         [experts, n, k]: [usize; 3],
+        biases: Option<Vec<f32>>,
         pick: impl Fn(usize, usize) -> usize,
-    ) -> Result<Vec<Matrix>> {
+    ) -> Result<ExpertWeights> {
+        let device = weights.device;
         let mut bytes = Vec::with_capacity(n * self.row_bytes);
         let matrix = |expert| {
             bytes.clear();
@@ -225,7 +200,8 @@ impl Rows<'_> {
             }
             weights.packed(name, self.format, &bytes, n, k)
         };
-        (0..experts).map(matrix).collect()
+        let matrices = (0..experts).map(matrix).collect::<Result<Vec<Matrix>>>()?;
+        Ok(ExpertWeights::new(device, matrices, biases)?)
     }
 }
 

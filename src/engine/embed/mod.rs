@@ -2,17 +2,19 @@
 
 mod files;
 mod heads;
+mod replica;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lifelong_kernels::{Device, Values, ops};
+use lifelong_kernels::Device;
 use lifelong_models::token_head::TokenHead;
-use lifelong_models::{Checkpoint, Encoder, Scratch, load_encoder};
+use lifelong_models::{Checkpoint, load_encoder};
 
 pub use files::{Pooling, Prompts};
 pub use heads::{Head, HybridWeights, MultiVector, SparseVector, TokenVectors};
+
+use replica::{Encoded, Replica};
 
 use super::error::{Error, Result};
 use super::hub::ModelFiles;
@@ -38,35 +40,17 @@ pub struct EmbedderOptions {
     pub pooling: Option<Pooling>,
 }
 
-/// An embedding model. Shared by threads: one batch runs at a time.
+/// An embedding model, whole on each of its devices. Shared by threads: a device runs one batch at a time.
 pub struct Embedder {
     name: String,
     digest: String,
-    encoder: Box<dyn Encoder>,
-    sparse: Option<TokenHead>,
-    colbert: Option<TokenHead>,
-    device: Device,
+    /// At least one.
+    replicas: Vec<Replica>,
     tokenizer: Tokenizer,
     pooling: Pooling,
     prompts: Prompts,
     max_tokens: usize,
     truncated: AtomicU64,
-    buffers: Mutex<Buffers>,
-}
-
-/// Memory kept between batches.
-#[derive(Default)]
-struct Buffers {
-    scratch: Scratch,
-    /// `[T, H]`
-    hidden: Values,
-}
-
-/// One text behind the encoder.
-struct Encoded<'a> {
-    tokens: &'a [u32],
-    /// `[tokens][H]`
-    hidden: &'a [f32],
 }
 
 /// Loads an embedding model by what its files say: see [`load_embedder_with`].
@@ -77,13 +61,22 @@ pub fn load_embedder(files: &ModelFiles, device: &Device) -> Result<Embedder> {
     load_embedder_with(files, device, EmbedderOptions::default())
 }
 
+/// As [`load_embedder_on`], for one device.
+///
+/// # Errors
+/// As there.
+pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: EmbedderOptions) -> Result<Embedder> {
+    load_embedder_on(files, std::slice::from_ref(device), options)
+}
+
 /// Loads an embedding model with its pooling (`modules.json` and the pooling module it names; `pooling_type` in GGUF), its
 /// prompts (`config_sentence_transformers.json`), its limit on tokens (`sentence_bert_config.json`; the model's context
-/// without it) and the heads that lie beside it (`sparse_linear`, `colbert_linear`).
+/// without it) and the heads that lie beside it (`sparse_linear`, `colbert_linear`). Several devices, at least one, share
+/// the batches of a call; no vector shows how many there are.
 ///
 /// # Errors
 /// [`Error::Load`] naming the part; among them a pooling that neither the files nor the options state.
-pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: EmbedderOptions) -> Result<Embedder> {
+pub fn load_embedder_on(files: &ModelFiles, devices: &[Device], options: EmbedderOptions) -> Result<Embedder> {
     let fault = |part: &str, error: &dyn std::fmt::Display| load_error(files, part, error);
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
     let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
@@ -94,29 +87,33 @@ pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: Embedder
                       `embedder_pooling` under [models]";
         return Err(fault("pooling", &reason));
     };
-    let encoder = load_encoder(&checkpoint, device).map_err(|error| fault("weights", &error))?;
-    let (context, hidden) = (encoder.geometry().context, encoder.geometry().hidden);
-    let head = |name: &str| match head_file(files, name) {
-        Some(path) => TokenHead::open(&path, hidden, device).map(Some).map_err(|error| fault(name, &error)),
-        None => Ok(None),
+    let replica = |device: &Device| -> Result<Replica> {
+        let encoder = load_encoder(&checkpoint, device).map_err(|error| fault("weights", &error))?;
+        let hidden = encoder.geometry().hidden;
+        let head = |name: &str| match head_file(files, name) {
+            Some(path) => TokenHead::open(&path, hidden, device).map(Some).map_err(|error| fault(name, &error)),
+            None => Ok(None),
+        };
+        let (sparse, colbert) = (head("sparse_linear")?, head("colbert_linear")?);
+        if let Some(found) = sparse.as_ref().map(TokenHead::outputs).filter(|outputs| *outputs != 1) {
+            return Err(fault("sparse_linear", &format!("expected one weight a token, found {found}")));
+        }
+        Ok(Replica::new(device.clone(), encoder, sparse, colbert))
     };
-    let sparse = head("sparse_linear")?;
-    if let Some(found) = sparse.as_ref().map(TokenHead::outputs).filter(|outputs| *outputs != 1) {
-        return Err(fault("sparse_linear", &format!("expected one weight a token, found {found}")));
-    }
+    let replicas: Vec<Replica> = devices.iter().map(replica).collect::<Result<_>>()?;
+    let Some(first) = replicas.first() else {
+        return Err(fault("devices", &"expected at least one, found none"));
+    };
+    let context = first.encoder.geometry().context;
     Ok(Embedder {
         name: files.name.clone(),
         digest: files.digest().map_err(|error| fault("digest", &error))?.to_string(),
         tokenizer: load_tokenizer(files, &checkpoint)?,
-        sparse,
-        colbert: head("colbert_linear")?,
         pooling,
         prompts: said.prompts,
         max_tokens: said.max_tokens.map_or(context, |most| context.min(most)),
-        encoder,
-        device: device.clone(),
+        replicas,
         truncated: AtomicU64::new(0),
-        buffers: Mutex::default(),
     })
 }
 
@@ -141,7 +138,7 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`].
     pub fn embed_for(&self, purpose: Purpose, texts: &[String]) -> Result<Vec<Vec<f32>>> {
-        self.encode_all(purpose, texts, |text| self.dense(text))
+        self.encode_all(purpose, texts, |replica, text| replica.dense(self.pooling, text))
     }
 
     /// One vector a query, in order, of a model that is told the task it embeds for; the same as
@@ -152,7 +149,7 @@ impl Embedder {
     pub fn embed_queries_with(&self, task: &str, texts: &[String]) -> Result<Vec<Vec<f32>>> {
         let prompt = self.prompts.query_with(task);
         let prompt = prompt.as_deref().unwrap_or(&self.prompts.query);
-        self.encode_behind(prompt, texts, |text| self.dense(text))
+        self.encode_behind(prompt, texts, |replica, text| replica.dense(self.pooling, text))
     }
 
     /// The learned weights of each text's tokens, in order.
@@ -160,8 +157,9 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`]; a model without this head.
     pub fn sparse(&self, purpose: Purpose, texts: &[String]) -> Result<Vec<SparseVector>> {
-        let (head, special) = (self.sparse_head()?, self.special());
-        self.encode_all(purpose, texts, |text| self.sparse_of(head, &special, text))
+        self.sparse_head(self.first())?;
+        let special = self.special();
+        self.encode_all(purpose, texts, |replica, text| replica.sparse(self.sparse_head(replica)?, &special, text))
     }
 
     /// A vector for each token of each text, in order.
@@ -169,8 +167,8 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`]; a model without this head.
     pub fn colbert(&self, purpose: Purpose, texts: &[String]) -> Result<Vec<TokenVectors>> {
-        let head = self.colbert_head()?;
-        self.encode_all(purpose, texts, |text| self.colbert_of(head, text))
+        self.colbert_head(self.first())?;
+        self.encode_all(purpose, texts, |replica, text| replica.colbert(self.colbert_head(replica)?, text))
     }
 
     /// All three, of one pass through the model.
@@ -178,20 +176,22 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`]; a model without these heads.
     pub fn multi(&self, purpose: Purpose, texts: &[String]) -> Result<Vec<MultiVector>> {
-        let (sparse, colbert, special) = (self.sparse_head()?, self.colbert_head()?, self.special());
-        self.encode_all(purpose, texts, |text| {
+        self.sparse_head(self.first())?;
+        self.colbert_head(self.first())?;
+        let special = self.special();
+        self.encode_all(purpose, texts, |replica, text| {
             Ok(MultiVector {
-                dense: self.dense(text)?,
-                sparse: self.sparse_of(sparse, &special, text)?,
-                colbert: self.colbert_of(colbert, text)?,
+                dense: replica.dense(self.pooling, text)?,
+                sparse: replica.sparse(self.sparse_head(replica)?, &special, text)?,
+                colbert: replica.colbert(self.colbert_head(replica)?, text)?,
             })
         })
     }
 
     /// What this model can make of a text.
     pub fn heads(&self) -> Vec<Head> {
-        let sparse = self.sparse.as_ref().map(|_| Head::Sparse);
-        let colbert = self.colbert.as_ref().map(|_| Head::Colbert);
+        let sparse = self.first().sparse.as_ref().map(|_| Head::Sparse);
+        let colbert = self.first().colbert.as_ref().map(|_| Head::Colbert);
         [Some(Head::Dense), sparse, colbert].into_iter().flatten().collect()
     }
 
@@ -202,7 +202,7 @@ impl Embedder {
 
     /// Numbers in a text's vector.
     pub fn dimensions(&self) -> usize {
-        self.encoder.geometry().hidden
+        self.first().encoder.geometry().hidden
     }
 
     pub fn pooling(&self) -> Pooling {
@@ -224,21 +224,26 @@ impl Embedder {
         self.truncated.load(Ordering::Relaxed)
     }
 
-    /// Where it computes.
+    /// Where it computes; of several devices the first.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.first().device
     }
 
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
+    /// All devices have the same.
+    fn first(&self) -> &Replica {
+        &self.replicas[0]
+    }
+
     /// As [`Embedder::encode_behind`], with the prompt that the model has for the purpose.
-    fn encode_all<T>(
+    fn encode_all<T: Send>(
         &self,
         purpose: Purpose,
         texts: &[String],
-        finish: impl Fn(&Encoded<'_>) -> Result<T>,
+        finish: impl Fn(&Replica, &Encoded<'_>) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let prompt = match purpose {
             Purpose::Query => &self.prompts.query,
@@ -249,50 +254,25 @@ impl Embedder {
 
     /// Runs every text through the encoder, short ones first and many at once, and `finish` over each, in the order of
     /// `texts`.
-    fn encode_behind<T>(
+    fn encode_behind<T: Send>(
         &self,
         prompt: &str,
         texts: &[String],
-        finish: impl Fn(&Encoded<'_>) -> Result<T>,
+        finish: impl Fn(&Replica, &Encoded<'_>) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let documents: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(prompt, text)).collect();
         let mut by_length: Vec<usize> = (0..texts.len()).collect();
         by_length.sort_by_key(|&text| documents[text].len());
-        let mut done: Vec<(usize, T)> = Vec::with_capacity(texts.len());
+        let mut batches = Vec::new();
         let mut rest = by_length.as_slice();
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(batch_size(rest, &documents));
-            self.encode_batch(batch, &documents, |text, encoded| {
-                done.push((text, finish(encoded)?));
-                Ok(())
-            })?;
+            batches.push(batch);
             rest = later;
         }
+        let mut done = replica::share_out(&self.replicas, &batches, &documents, &finish)?;
         done.sort_by_key(|(text, _)| *text);
         Ok(done.into_iter().map(|(_, value)| value).collect())
-    }
-
-    fn encode_batch(
-        &self,
-        batch: &[usize],
-        documents: &[Vec<u32>],
-        mut finish: impl FnMut(usize, &Encoded<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let tokens: Vec<u32> = batch.iter().flat_map(|&text| documents[text].iter().copied()).collect();
-        let lengths: Vec<usize> = batch.iter().map(|&text| documents[text].len()).collect();
-        // A batch that panicked left only memory behind, which the next one overwrites.
-        let mut buffers = self.buffers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Buffers { scratch, hidden } = &mut *buffers;
-        self.encoder.forward(&self.device, &tokens, &lengths, scratch, hidden).map_err(|error| failed(&error))?;
-        let width = self.dimensions();
-        let mut start = 0;
-        for &text in batch {
-            let tokens = &documents[text];
-            let end = start + tokens.len() * width;
-            finish(text, &Encoded { tokens, hidden: &hidden[start..end] })?;
-            start = end;
-        }
-        Ok(())
     }
 
     /// A text in the model's frame, behind a prompt, cut inside the frame when it is too long.
@@ -309,38 +289,12 @@ impl Embedder {
         cut_inside_frame(tokens, suffix, self.max_tokens)
     }
 
-    fn dense(&self, text: &Encoded<'_>) -> Result<Vec<f32>> {
-        let (device, lengths) = (&self.device, [text.tokens.len()]);
-        let mut pooled = vec![0.0; self.dimensions()];
-        match self.pooling {
-            Pooling::Mean => ops::pool::mean(device, &mut pooled, text.hidden, &lengths),
-            Pooling::Cls => ops::pool::cls(device, &mut pooled, text.hidden, &lengths),
-            Pooling::Last => ops::pool::last(device, &mut pooled, text.hidden, &lengths),
-        }
-        .map_err(|error| failed(&error))?;
-        Ok(unit(&pooled))
+    fn sparse_head<'a>(&self, replica: &'a Replica) -> Result<&'a TokenHead> {
+        replica.sparse.as_ref().ok_or_else(|| self.no_head("sparse", "sparse_linear"))
     }
 
-    fn sparse_of(&self, head: &TokenHead, special: &[u32], text: &Encoded<'_>) -> Result<SparseVector> {
-        let mut weights = vec![0.0; text.tokens.len()];
-        head.forward(&self.device, &mut weights, text.hidden).map_err(|error| failed(&error))?;
-        Ok(SparseVector::of(text.tokens, &weights, special))
-    }
-
-    fn colbert_of(&self, head: &TokenHead, text: &Encoded<'_>) -> Result<TokenVectors> {
-        let width = head.outputs();
-        let behind_first = &text.hidden[self.dimensions().min(text.hidden.len())..];
-        let mut rows = vec![0.0; (text.tokens.len().saturating_sub(1)) * width];
-        head.forward(&self.device, &mut rows, behind_first).map_err(|error| failed(&error))?;
-        Ok(TokenVectors { width, rows: rows.chunks_exact(width).flat_map(unit).collect() })
-    }
-
-    fn sparse_head(&self) -> Result<&TokenHead> {
-        self.sparse.as_ref().ok_or_else(|| self.no_head("sparse", "sparse_linear"))
-    }
-
-    fn colbert_head(&self) -> Result<&TokenHead> {
-        self.colbert.as_ref().ok_or_else(|| self.no_head("colbert", "colbert_linear"))
+    fn colbert_head<'a>(&self, replica: &'a Replica) -> Result<&'a TokenHead> {
+        replica.colbert.as_ref().ok_or_else(|| self.no_head("colbert", "colbert_linear"))
     }
 
     fn no_head(&self, head: &str, file: &str) -> Error {
@@ -355,10 +309,6 @@ impl Embedder {
         let frame = tokenizer.encode_document("", Specials::Literal);
         frame.into_iter().chain(others.into_iter().flatten()).collect()
     }
-}
-
-fn failed(error: &dyn std::fmt::Display) -> Error {
-    Error::Forward { reason: error.to_string() }
 }
 
 /// How many of the next texts make one batch: at least one.
@@ -380,21 +330,14 @@ fn cut_inside_frame(mut tokens: Vec<u32>, suffix: usize, max_tokens: usize) -> V
     tokens
 }
 
-/// The vector divided by its length, computed in 64 bits so that no vector but zero is too short to have one.
-fn unit(vector: &[f32]) -> Vec<f32> {
-    let length = vector.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt();
-    if length == 0.0 {
-        return vector.to_vec();
-    }
-    vector.iter().map(|&value| (f64::from(value) / length) as f32).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
+    use lifelong_kernels::ops;
     use serde_json::Value;
 
+    use super::replica::unit;
     use super::*;
 
     /// The published `retrieval_embedding` cases with this operation; none, and one line, when the folder is absent.
