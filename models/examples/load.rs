@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = Checkpoint::open(Path::new(&path))?;
     let opened = begun.elapsed();
     let (geometry, notes) = match registry::find(&checkpoint)?.load {
-        Load::Decoder(_) | Load::Candle => {
+        Load::Decoder(_) | Load::SharedDecoder(_) | Load::Candle => {
             load_decoder(&checkpoint, &device).map(|model| (model.geometry().clone(), model.notes().to_vec()))?
         }
         Load::Encoder(_) => {
