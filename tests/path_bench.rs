@@ -168,9 +168,10 @@ fn a_backbone_joins_a_run_without_repeating_it() {
 
 /// The whole small run of every experiment, and the same killed five times on the way: equal to the byte.
 ///
-/// `cargo test --release --workspace --test path_bench -- --ignored --nocapture`
+/// `cargo test --release --workspace --test path_bench -- --ignored --nocapture`; with `LIFELONG_FINISHED_RUN=FOLDER` the
+/// uninterrupted run is one that was made before, of which a copy is reported anew.
 #[test]
-#[ignore = "two whole runs: an hour on two cores"]
+#[ignore = "two whole runs, 8 minutes each on two quiet cores"]
 fn the_small_run_killed_five_times_ends_with_the_same_report() {
     if support::model_files("smollm2-135m-instruct").is_none() || support::model_files("all-minilm-l6-v2").is_none() {
         return;
@@ -179,15 +180,20 @@ fn the_small_run_killed_five_times_ends_with_the_same_report() {
     let config = configs().join("path-bench-small.toml");
     let (whole, stopped) = (home.path().join("whole"), home.path().join("killed"));
     let started = std::time::Instant::now();
-    killed::finish(killed::start(&config, &whole));
+    match std::env::var_os("LIFELONG_FINISHED_RUN") {
+        Some(finished) => copy_run(Path::new(&finished), &whole),
+        None => killed::finish(killed::start(&config, &whole)),
+    }
     println!("uninterrupted: {:.0} s", started.elapsed().as_secs_f64());
-    let step = killed::stored_bytes(&whole) / 6;
+    let all = killed::stored_bytes(&whole);
     for kill in 1..=5 {
         let mut child = killed::start(&config, &stopped);
-        assert!(killed::kill_after(&mut child, &stopped, step), "kill {kill} came after the end");
-        println!("kill {kill}: {} bytes stored", killed::stored_bytes(&stopped));
+        assert!(killed::kill_after(&mut child, &stopped, all / 6), "kill {kill} came after the end");
+        let stored = killed::stored_bytes(&stopped);
+        println!("kill {kill}: {stored} of {all} bytes stored, {:.0} s", started.elapsed().as_secs_f64());
     }
     killed::finish(killed::start(&config, &stopped));
+    assert!(killed::records(&stopped) == killed::records(&whole), "records differ");
     let (expected, found) = (killed::report(&whole), killed::report(&stopped));
     assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
     for (name, bytes) in &expected {
@@ -196,4 +202,17 @@ fn the_small_run_killed_five_times_ends_with_the_same_report() {
     for figure in ["figure-1.svg", "figure-4.svg", "figure-5.svg", "figure-7.svg", "trajectory-rag.svg"] {
         assert!(expected.contains_key(figure), "{figure}");
     }
+    println!("{} records, {} files of the report are equal", killed::records(&whole).len(), expected.len());
+}
+
+/// A run's records and plans in another folder, with the report that this program makes of them.
+fn copy_run(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    succeeded(&lifelong(&["report".as_ref(), to.as_os_str()]));
 }

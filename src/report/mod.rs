@@ -7,6 +7,7 @@
 //! missing.
 
 pub mod beside;
+mod cautions;
 mod checks;
 mod csv;
 mod data;

@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use crate::metric::INTERVAL_METHOD;
 
 use super::beside;
+use super::cautions::cautions;
 use super::data::ReportData;
 use super::section::Section;
 use super::view::{self, View};
@@ -19,6 +20,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     if let Some(about) = data.config_text("about").filter(|about| !about.is_empty()) {
         out += &format!("{about}\n");
     }
+    cautions(data).iter().for_each(|caution| out += &format!("caution: {caution}\n"));
     let mut views = vec![view::missing(data), view::ignored(data), view::matrices(data), view::families(data)];
     views.extend([pass_at_k::view(data), tool_turns::view(data)]);
     views.extend(data.matrices.iter().map(|matrix| view::strongest(data, matrix, STRONGEST)));
