@@ -113,6 +113,47 @@ fn a_dry_run_prices_every_stage_and_gives_hours_for_what_was_measured() {
     assert!((hours - (46.08 + computed / 1000.0) / 3600.0).abs() < 0.006, "{hours} {computed}");
 }
 
+/// Nothing of the models is here and nothing is fetched: the plan of a large run is priced all the same, says that its tokens
+/// are estimated, and takes what memories ask from a run that was made.
+#[test]
+fn a_dry_run_needs_no_model_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("large.toml");
+    let text = "name = \"large\"\n[models]\nbackbones = [\"qwen2.5-32b-instruct\", \"llama-3.1-8b-instruct\"]\n\
+                embedder = \"bge-m3\"\n[benchmark]\nname = \"kata\"\nlimit = 20\n[matrix]\nseeds = 2\n[logprob]\n[vote]\n\
+                [sequence]\nsequences = 2\nruns = 1\n[[agents]]\nname = \"memory-free\"\n[[agents]]\nname = \"rag\"\n\
+                memory = \"rag\"\nmax_memory_tokens = 100\n";
+    fs::write(&config, text).unwrap();
+    let measured = measurement(folder.path(), "qwen2.5-32b-instruct");
+    let output = Command::new(env!("CARGO_BIN_EXE_lifelong"))
+        .args(["run".as_ref(), config.as_os_str(), "--dry-run".as_ref(), "--measured".as_ref(), measured.as_os_str()])
+        .env("LIFELONG_HOME", folder.path())
+        .env("HF_HOME", folder.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    let (out, _) = succeeded(&output);
+    for part in [
+        "tokens of qwen2.5-32b-instruct are estimated",
+        "tokens of llama-3.1-8b-instruct are estimated",
+        "matrix qwen2.5-32b-instruct one-shot: 760 attempts",
+        "logprob/llama-3.1-8b-instruct: 400 attempts, at most 0 tokens generated",
+        "calls of the memories come on top: `--calls-from RUN_DIR`",
+        "hours of llama-3.1-8b-instruct: not estimated",
+    ] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    // References are part of what the log-probability stage computes: more than the prompts of the matrix at one seed.
+    let lines: Vec<&str> = out.lines().collect();
+    let tokens = |stage: &str| -> u64 {
+        let at = lines.iter().position(|line| line.contains(stage)).unwrap();
+        lines[at + 1].trim().trim_start_matches("about ").split(' ').next().unwrap().parse().unwrap()
+    };
+    let model = "qwen2.5-32b-instruct";
+    let prompts = (tokens(&format!("matrix {model} zero-shot")) + tokens(&format!("matrix {model} one-shot"))) / 2;
+    assert!(tokens(&format!("logprob/{model}")) > prompts, "{out}");
+}
+
 /// Case: a backbone joins. The matrix of the first is taken over, that of the second measured, and the report is the one of
 /// a run that did both.
 #[test]

@@ -22,7 +22,7 @@ use super::sequence::{CurvePoint, Sequences};
 use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
-use super::{beside, pass_at_k, tables, tool_turns, view};
+use super::{beside, memory_use, pass_at_k, tables, tool_turns, view};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -101,6 +101,7 @@ struct Page<'a> {
     trajectories: Vec<Drawing>,
     sections: &'a [Section],
     usage: View,
+    memory_use: View,
     memory_calls: View,
     timing: View,
     totals: Vec<(String, String)>,
@@ -165,6 +166,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         trajectories: trajectories(data)?,
         sections,
         usage: view::usage(data),
+        memory_use: memory_use::view(data),
         memory_calls: view::memory_calls(data),
         timing: view::timing(data),
         totals: timing_facts(data),

@@ -14,6 +14,7 @@ mod data;
 mod dots;
 mod html;
 mod matrix;
+mod memory_use;
 mod multi_task;
 mod orders;
 mod panels;

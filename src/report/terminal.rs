@@ -9,7 +9,7 @@ use super::cautions::cautions;
 use super::data::ReportData;
 use super::section::Section;
 use super::view::{self, View};
-use super::{pass_at_k, tool_turns};
+use super::{memory_use, pass_at_k, tool_turns};
 
 /// Strongest pairs printed a side and model.
 const STRONGEST: usize = 3;
@@ -26,7 +26,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     views.extend(data.matrices.iter().map(|matrix| view::strongest(data, matrix, STRONGEST)));
     views.extend([view::votes(data), view::metrics(data), view::against_baseline(data), view::between_histories(data)]);
     views.extend(beside::views(data));
-    views.extend([view::usage(data), view::memory_calls(data)]);
+    views.extend([view::usage(data), memory_use::view(data), view::memory_calls(data)]);
     for view in views.iter().filter(|view| !view.is_empty()) {
         out += &format!("\n{}\n{}\n", view.title, grid(view));
     }
