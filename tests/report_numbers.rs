@@ -159,6 +159,8 @@ fn the_other_tables_by_hand() {
             "sequence/positive/rag,m/recall,18,0,0,126,54",
         ]
     );
+    let used = csv(folder.path(), "memory_use");
+    assert_eq!(used.lines().last(), Some("sequence,rag,18,0,0,0,0,21,3,3,0,0,0,0"));
     let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
     assert!(page.contains("Calls of the memories") && page.contains("100.0"));
     let sequences = csv(folder.path(), "sequences");

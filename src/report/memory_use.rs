@@ -28,9 +28,10 @@ pub struct MemoryUse {
     /// Memories that did not fit the budget, and tokens cut from the end of those that were too long.
     pub dropped: usize,
     pub cut_tokens: u64,
-    /// Calls to the backbone, and those of them whose reply could not be read.
+    /// Calls to the backbone, those of them whose reply could not be read, and those too long to be made.
     pub calls: usize,
     pub unread: usize,
+    pub unasked: usize,
     /// What a judge of recalled memories did.
     pub judged: Judged,
 }
@@ -53,8 +54,11 @@ impl MemoryUse {
         self.shown += recalled.len();
         self.dropped += record.attempt.dropped_memories as usize;
         self.cut_tokens += record.memory_work.cut_tokens;
-        self.calls += record.memory_work.calls().count();
-        self.unread += record.memory_work.calls().filter(|call| !call.is_read).count();
+        for call in record.memory_work.calls() {
+            self.calls += usize::from(call.is_asked());
+            self.unread += usize::from(call.is_asked() && !call.is_read);
+            self.unasked += usize::from(!call.is_asked());
+        }
         let mut judges = record.memory_work.recalled.iter().filter(|call| call.purpose == JUDGE).peekable();
         if judges.peek().is_none() {
             return;
@@ -155,8 +159,9 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
         ("shown", Kind::Whole, "memories in all prompts together"),
         ("dropped", Kind::Whole, "memories left out because they did not fit the budget"),
         ("cut_tokens", Kind::Whole, "tokens cut from the end of memories that were too long"),
-        ("calls", Kind::Whole, "calls of the memory to the backbone, asked or not"),
-        ("unread", Kind::Whole, "calls without a reply that could be read: the method's fallback applied"),
+        ("calls", Kind::Whole, "calls of the memory to the backbone"),
+        ("unread", Kind::Whole, "those of them whose reply could not be read: the method's fallback applied"),
+        ("unasked", Kind::Whole, "further calls that did not fit the context"),
         ("kept", Kind::Whole, "attempts whose recalled memories a judge kept"),
         ("condensed", Kind::Whole, "attempts whose recalled memories a judge condensed"),
         ("ignored", Kind::Whole, "attempts whose recalled memories a judge left out"),
@@ -173,6 +178,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
             row.cut_tokens as usize,
             row.calls,
             row.unread,
+            row.unasked,
             row.judged.kept,
             row.judged.condensed,
             row.judged.ignored,
