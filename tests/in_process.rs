@@ -204,7 +204,8 @@ fn headroom_from_a_file_spares_the_other_tasks() {
     let pool = lifelong::benchmark::find("kata").unwrap().load(&Default::default()).unwrap();
     let names: Vec<&str> = pool.tasks.iter().map(|task| task.id().0.as_str()).collect();
     let scores = home.join("scores.jsonl");
-    let line = |task: &str, rate: f64| format!("{{\"task_id\": \"{}\", \"solve_rate\": {rate}}}\n", task.to_uppercase());
+    let line =
+        |task: &str, rate: f64| format!("{{\"task_id\": \"{}\", \"solve_rate\": {rate}}}\n", task.to_uppercase());
     let rates = [(names[0], 1.0), (names[2], 0.5), (names[3], 0.0), (names[5], 0.3), (names[7], 0.8)];
     fs::write(&scores, rates.map(|(task, rate)| line(task, rate)).concat()).unwrap();
     let config = format!(

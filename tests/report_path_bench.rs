@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use by_hand::{UNGRADED, put, record};
+use lifelong::record::TaskId;
 use lifelong::record::experiment::{
     MULTI_TASK_FILE, MultiTaskPlan, ORDERS_FILE, OrdersPlan, PathPlan, PrefixKind, PrefixPlan, TRANSITIONS_FILE,
 };
@@ -15,7 +16,6 @@ use lifelong::record::plan::{
     HistoryPlan, POOL_FILE, PairedAgent, PlannedStep, PoolPlan, PoolTask, Relation, Relations, SEQUENCES_FILE,
     SequencePlan, SequencesPlan, StepKind, VOTE_FILE, VotePlan,
 };
-use lifelong::record::TaskId;
 use lifelong::report::{self, ReportData};
 use lifelong::store::{Error, FORMAT, Identity, Machine, Manifest, RunReader, RunStore};
 use serde_json::json;

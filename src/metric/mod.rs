@@ -21,9 +21,8 @@ mod vote;
 
 pub use agreement::{agreement, kendall_tau_b, ranks};
 pub use bootstrap::{
-    MINIMUM_UNITS,
-    Distribution, INTERVAL_METHOD, Interval, RESAMPLES, cluster_interval, difference_interval, mean_interval,
-    ratio_interval,
+    Distribution, INTERVAL_METHOD, Interval, MINIMUM_UNITS, RESAMPLES, cluster_interval, difference_interval,
+    mean_interval, ratio_interval,
 };
 pub use concordance::{Concordance, TwoGains, concordance};
 pub use continual::{PathMetric, PathMetrics, PathSummary, path_metrics, probe_curve, summarise};

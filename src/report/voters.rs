@@ -65,10 +65,10 @@ pub(super) fn agreements(pool: &PoolPlan, vote: &VotePlan, stages: &Stages<'_>, 
             let mut units = Vec::new();
             for target in &pool.kept {
                 let (mut equal, mut counted) = (0.0, 0.0);
-                for (source, gain) in sources(pool, *target).zip(gains(pool, vote.by, stages, (model, &seeds), *target)) {
+                for (source, gain) in sources(pool, *target).zip(gains(pool, vote.by, stages, (model, &seeds), *target))
+                {
                     let voted = vote.relations.get(source as usize, *target as usize);
-                    let (Some(voted), Some(own)) =
-                        (voted.filter(|voted| *voted != Relation::Mixed), gain.map(sign))
+                    let (Some(voted), Some(own)) = (voted.filter(|voted| *voted != Relation::Mixed), gain.map(sign))
                     else {
                         continue;
                     };
@@ -101,9 +101,8 @@ fn gains(
     let records = stages.get(stage.as_str());
     let grade = |sequence: u32, seed: u32| records?.get(&(sequence, target, seed))?.score.graded();
     if by.is_score() {
-        let scores = |sequence: u32| -> Vec<Option<f64>> {
-            seeds.clone().map(|seed| grade(sequence, seed as u32)).collect()
-        };
+        let scores =
+            |sequence: u32| -> Vec<Option<f64>> { seeds.clone().map(|seed| grade(sequence, seed as u32)).collect() };
         let alone = scores(0);
         return sources(pool, target).map(|source| mean_gain(&scores(source + 1), &alone)).collect();
     }

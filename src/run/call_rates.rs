@@ -29,7 +29,8 @@ impl CallRates {
     /// # Errors
     /// When the folder holds no run, or no agent lived in it.
     pub fn read(folder: &Path) -> anyhow::Result<CallRates> {
-        let (records, _) = RunReader::open(folder)?.records().with_context(|| format!("records of {}", folder.display()))?;
+        let (records, _) =
+            RunReader::open(folder)?.records().with_context(|| format!("records of {}", folder.display()))?;
         let by_agent = per_attempt(&records);
         ensure!(
             !by_agent.is_empty(),

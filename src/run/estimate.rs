@@ -82,9 +82,10 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_where_tokenizers_cut_it() {
-        assert_eq!(pieces("def f(x):\n    return x == 12"), [
-            "def", " f", "(", "x", ")", ":", "\n   ", " return", " x", " ", "==", " ", "1", "2"
-        ]);
+        assert_eq!(
+            pieces("def f(x):\n    return x == 12"),
+            ["def", " f", "(", "x", ")", ":", "\n   ", " return", " x", " ", "==", " ", "1", "2"]
+        );
         assert_eq!(pieces("internationally, über"), ["interna", "tionall", "y", ",", " über"]);
         assert_eq!(pieces(""), [""; 0]);
         for text in ["a  b", "  ", "\t\tx", "日本語 のテスト", "a\u{301}é!!!", " 7"] {

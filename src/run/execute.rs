@@ -19,12 +19,12 @@ use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
-use crate::record::{AttemptRecord, Coord};
 use crate::record::experiment::{MULTI_TASK_FILE, ORDERS_FILE, TRANSITIONS_FILE};
 use crate::record::plan::{
     ATTRIBUTION_FILE, HistoryPlan, IGNORED_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
     SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
 };
+use crate::record::{AttemptRecord, Coord};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 

@@ -96,7 +96,8 @@ fn csv_rows(text: &str) -> anyhow::Result<Rows> {
     let header: Vec<&str> = header.split(',').map(str::trim).collect();
     let column = |names: [&str; 2]| {
         let found = header.iter().position(|name| names.contains(name));
-        found.with_context(|| format!("expected a column `{}` or `{}`, found {}", names[0], names[1], header.join(", ")))
+        found
+            .with_context(|| format!("expected a column `{}` or `{}`, found {}", names[0], names[1], header.join(", ")))
     };
     let (task, score) = (column(TASK_NAMES)?, column(SCORE_NAMES)?);
     let mut rows = Vec::new();
@@ -111,9 +112,9 @@ fn csv_rows(text: &str) -> anyhow::Result<Rows> {
         if cells[score].is_empty() {
             continue;
         }
-        let number = cells[score]
-            .parse()
-            .with_context(|| format!("line {line}: expected a number as {}, found `{}`", header[score], cells[score]))?;
+        let number = cells[score].parse().with_context(|| {
+            format!("line {line}: expected a number as {}, found `{}`", header[score], cells[score])
+        })?;
         rows.push((line, cells[task].to_string(), number));
     }
     Ok(rows)
@@ -142,12 +143,7 @@ fn json_rows(text: &str) -> anyhow::Result<Rows> {
 
 /// The tasks whose mean zero-shot score over strong models and seeds lies in the range, ascending. Tasks of which nothing
 /// could be graded are left out.
-pub fn of_attempts(
-    records: &[AttemptRecord],
-    models: &[String],
-    tasks: u32,
-    range: Option<&Headroom>,
-) -> Vec<u32> {
+pub fn of_attempts(records: &[AttemptRecord], models: &[String], tasks: u32, range: Option<&Headroom>) -> Vec<u32> {
     let Some(Headroom { min, max, models: strong, .. }) = range else {
         return (0..tasks).collect();
     };

@@ -169,7 +169,8 @@ fn prompter(
         }
         Err(error @ (hub::Error::NoSource { .. } | hub::Error::NoListing { .. } | hub::Error::NotAModel { .. })) => {
             let why = error.to_string();
-            estimated.push((name.to_string(), why.lines().next().unwrap_or_default().trim_end_matches(':').to_string()));
+            estimated
+                .push((name.to_string(), why.lines().next().unwrap_or_default().trim_end_matches(':').to_string()));
             Ok(Box::new(EstimatedText))
         }
         Err(error) => Err(error).with_context(|| format!("tokenizer of backbone `{name}`")),
@@ -390,7 +391,10 @@ impl fmt::Display for Plan {
 
 fn write_calls(formatter: &mut fmt::Formatter<'_>, calls: Option<Calls>) -> fmt::Result {
     let Some(Calls { prompt_tokens, generated_tokens, unknown }) = calls else {
-        return writeln!(formatter, "    calls of the memories come on top: `--calls-from RUN_DIR` takes them from an earlier run");
+        return writeln!(
+            formatter,
+            "    calls of the memories come on top: `--calls-from RUN_DIR` takes them from an earlier run"
+        );
     };
     let without = match unknown {
         0 => String::new(),

@@ -66,8 +66,7 @@ fn gains(
         return sources.iter().map(|source| metric::mean_gain(&scores(Some(*source)), &alone)).collect();
     }
     // The score of a rated reference is the probability of its tokens.
-    let rated =
-        |demonstration: Option<u32>| Some(found(&logprob::coord(unit(demonstration, 0), voter.model))?.ln());
+    let rated = |demonstration: Option<u32>| Some(found(&logprob::coord(unit(demonstration, 0), voter.model))?.ln());
     let behind: Vec<Option<f64>> = sources.iter().map(|source| rated(Some(*source))).collect();
     metric::logprob_gains(config.by, rated(None), &behind)
 }

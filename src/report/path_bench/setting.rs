@@ -185,7 +185,8 @@ impl Found<'_> {
         self.text(Scope::Matrix, "voters", "DeepSeek-V4-Flash, GPT-5.4-mini, GLM-5.0", &voters);
         let by = self.data.vote.as_ref().map(|vote| vote.by);
         if let Some(VoteMeasure::LogProbability | VoteMeasure::LogProbabilityOverMedian) = by {
-            let over = if by == Some(VoteMeasure::LogProbability) { "alone" } else { "its median behind all demonstrations" };
+            let over =
+                if by == Some(VoteMeasure::LogProbability) { "alone" } else { "its median behind all demonstrations" };
             let here = format!("log-probability of the reference, minus {over}");
             self.add(Scope::Matrix, "gains that vote", "score, minus alone".into(), here);
         }
