@@ -248,7 +248,8 @@ random,2,33.333333333,,,1,3,3
     let folder = reported();
     assert_eq!(csv(folder.path(), "multi_task"), expected);
     let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
-    assert!(page.contains("1: holds; 2: does not hold"));
+    assert!(page.contains("1: holds in the mean alone; 2: does not hold"));
+    assert!(page.contains("1: +66.7, +33.3; 2: 0.0, +33.3"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::metric::PathMetric;
 use crate::record::plan::{HistoryPlan, VoteMeasure};
 
 use super::data::ReportData;
+use super::memory_use;
 
 /// Fewer sequences than this and a percentile interval over them is surely too narrow.
 const FEW_SEQUENCES: usize = 10;
@@ -17,6 +18,7 @@ pub(super) fn cautions(data: &ReportData) -> Vec<String> {
     unsolved(data, &mut found);
     small_pool(data, &mut found);
     flat_sequences(data, &mut found);
+    empty_memories(data, &mut found);
     few_sequences(data, &mut found);
     few_orders(data, &mut found);
     ungraded(data, &mut found);
@@ -76,6 +78,17 @@ fn flat_sequences(data: &ReportData, found: &mut Vec<String>) {
                  can be told from none by them."
             ));
         }
+    }
+}
+
+/// An agent whose prompts never held a memory is the memory-free one under another name.
+fn empty_memories(data: &ReportData, found: &mut Vec<String>) {
+    let uses = memory_use::build(data);
+    let is_empty = |agent: &str| uses.iter().filter(|row| row.agent == agent).all(|row| row.with_memory == 0);
+    let agents: BTreeSet<&str> = uses.iter().map(|row| row.agent.as_str()).filter(|agent| is_empty(agent)).collect();
+    if !agents.is_empty() {
+        let names = agents.into_iter().collect::<Vec<_>>().join(", ");
+        found.push(format!("No prompt of {names} ever held a memory: what differs from the memory-free agent is none of its doing."));
     }
 }
 

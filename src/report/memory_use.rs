@@ -190,3 +190,57 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
     }
     (!table.rows.is_empty()).then_some(table)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Attempt, Coord, Ending, MemoryCall, MemoryWork, Score, TaskId, Usage};
+
+    fn record(recalled: &[&str], judged: Option<bool>) -> AttemptRecord {
+        let call = |is_read| MemoryCall {
+            purpose: JUDGE.into(),
+            request: "00".into(),
+            reply: "KEEP".into(),
+            is_read,
+            usage: Usage { prompt_tokens: 9, generated_tokens: 1 },
+        };
+        AttemptRecord {
+            coord: Coord { stage: "sequence/positive/a".into(), sequence: 0, step: 0, attempt: 0 },
+            task: TaskId("t".into()),
+            attempt: Attempt {
+                turns: Vec::new(),
+                answer: None,
+                ending: Ending::Finished,
+                usage: Usage::default(),
+                recalled: recalled.iter().map(ToString::to_string).collect(),
+                dropped_memories: 2,
+                votes: Vec::new(),
+            },
+            score: Score::Graded(1.0),
+            detail: String::new(),
+            memory: None,
+            memory_work: MemoryWork {
+                recalled: judged.map(call).into_iter().collect(),
+                cut_tokens: 3,
+                ..MemoryWork::default()
+            },
+        }
+    }
+
+    #[test]
+    fn what_a_judge_did_is_told_from_what_was_shown() {
+        let mut counts = MemoryUse::default();
+        for record in [
+            record(&[], None),
+            record(&["a", "b"], Some(true)),
+            record(&["a"], Some(false)),
+            record(&[CONDENSED], Some(true)),
+            record(&[], Some(true)),
+        ] {
+            counts.add(&record);
+        }
+        assert_eq!(counts.judged, Judged { kept: 2, condensed: 1, ignored: 1, unread: 1 });
+        assert_eq!((counts.attempts, counts.with_memory, counts.shown), (5, 3, 4));
+        assert_eq!((counts.dropped, counts.cut_tokens, counts.calls, counts.unread), (10, 15, 4, 1));
+    }
+}

@@ -1,14 +1,17 @@
 //! Tokens of a backbone whose tokenizer is not on this machine: good enough to price a plan, for nothing else.
 //!
-//! A text is cut where byte-pair tokenizers cut it before they merge (words with the space before them, digits, runs of
-//! white space, marks), and long words into pieces. Equal texts give equal numbers, so that shared prefixes are shared here
-//! too. Control tokens of a chat template count as [`TURN_TOKENS`] a message.
+//! A text is cut where byte-pair tokenizers cut it before they merge: a word with the character before it, single digits,
+//! runs of white space, runs of marks; and long words into pieces. On BigCodeBench's prompts and solutions this counts
+//! 0.98 to 1.06 times the tokens of Llama 3.1, Qwen3 and gpt-oss, and 0.8 to 0.96 of Gemma 3. Equal texts give equal numbers,
+//! so that shared prefixes are shared here too. Control tokens of a chat template count as [`TURN_TOKENS`] a message.
 
 use crate::engine::generate::Prompter;
 use crate::engine::template::ChatMessage;
 
 /// Letters of a word that make one token.
-const LETTERS: usize = 7;
+const LETTERS: usize = 8;
+/// Marks beside each other that make one token.
+const MARKS: usize = 3;
 /// Tokens that a chat template puts around a message.
 const TURN_TOKENS: u32 = 5;
 
@@ -52,23 +55,39 @@ fn first_piece(text: &str) -> usize {
     let run = |text: &str, most: usize, is_in: &dyn Fn(char) -> bool| -> usize {
         text.chars().take_while(|c| is_in(*c)).take(most).map(char::len_utf8).sum()
     };
-    let word = text.strip_prefix(' ').unwrap_or(text);
+    let is_line_end = |c: char| c == '\r' || c == '\n';
+    let first = text.chars().next().unwrap_or(' ');
+    // One character that is no letter, digit or line end belongs to the word behind it.
+    let leads = !first.is_alphanumeric() && !is_line_end(first);
+    let word = if leads { &text[first.len_utf8()..] } else { text };
     let letters = run(word, LETTERS, &char::is_alphabetic);
     if letters > 0 {
         return text.len() - word.len() + letters;
     }
-    match run(text, usize::MAX, &char::is_whitespace) {
-        // A digit or a mark stands alone; two equal marks together.
-        0 => {
-            let first = text.chars().next().unwrap_or(' ');
-            run(text, if first.is_numeric() { 1 } else { 2 }, &|c| c == first)
-        }
-        blank => match text[..blank].strip_suffix(' ') {
-            // The last space belongs to the word behind it.
-            Some(before) if !before.is_empty() && text[blank..].starts_with(char::is_alphabetic) => before.len(),
-            _ => blank,
-        },
+    if first.is_numeric() {
+        return first.len_utf8();
     }
+    let blank = run(text, usize::MAX, &char::is_whitespace);
+    let is_last = blank == text.len();
+    if blank > 1 || is_last && blank > 0 {
+        // The last space belongs to what is behind it.
+        let keeps = text[..blank].ends_with(' ') && !is_last && blank > 1;
+        return blank - usize::from(keeps);
+    }
+    if blank == 1 && (first != ' ' || text[1..].starts_with(char::is_numeric)) {
+        return blank;
+    }
+    let marks = &text[blank..];
+    let is_mark = |c: char| !c.is_whitespace() && !c.is_alphanumeric();
+    let mut length = 0;
+    for (place, mark) in marks.char_indices().take_while(|(_, c)| is_mark(*c)).take(MARKS) {
+        // The last mark before a word belongs to the word.
+        if place > 0 && marks[place + mark.len_utf8()..].starts_with(char::is_alphabetic) {
+            break;
+        }
+        length = place + mark.len_utf8();
+    }
+    (blank + length + run(&marks[length..], usize::MAX, &is_line_end)).max(first.len_utf8())
 }
 
 /// FNV-1a: the same piece, the same number.
@@ -84,11 +103,12 @@ mod tests {
     fn a_text_is_cut_where_tokenizers_cut_it() {
         assert_eq!(
             pieces("def f(x):\n    return x == 12"),
-            ["def", " f", "(", "x", ")", ":", "\n   ", " return", " x", " ", "==", " ", "1", "2"]
+            ["def", " f", "(x", "):\n", "   ", " return", " x", " ==", " ", "1", "2"]
         );
-        assert_eq!(pieces("internationally, über"), ["interna", "tionall", "y", ",", " über"]);
+        assert_eq!(pieces("internationally, über"), ["internat", "ionally", ",", " über"]);
+        assert_eq!(pieces("[(a.b)]"), ["[", "(a", ".b", ")]"]);
         assert_eq!(pieces(""), [""; 0]);
-        for text in ["a  b", "  ", "\t\tx", "日本語 のテスト", "a\u{301}é!!!", " 7"] {
+        for text in ["a  b", "  ", "\t\tx", "日本語 のテスト", "a\u{301}é!!!?", " 7", " \n", "\r\n  -- é", "é—é"] {
             assert_eq!(pieces(text).concat(), text);
             assert!(pieces(text).iter().all(|piece| !piece.is_empty()));
         }

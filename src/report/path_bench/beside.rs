@@ -37,7 +37,12 @@ impl Beside {
     /// The published number as printed, a dash where there is none.
     pub fn theirs(&self, is_signed: bool) -> String {
         let Some(value) = self.published else { return "–".into() };
-        if is_signed { view::signed(value / 100.0) } else { view::share(Some(value / 100.0)) }
+        let digits = value.abs().to_string();
+        match value {
+            value if value < 0.0 => format!("−{digits}"),
+            value if value > 0.0 && is_signed => format!("+{digits}"),
+            _ => digits,
+        }
     }
 
     pub fn dot(&self, series: usize) -> Dot {
