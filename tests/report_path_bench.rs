@@ -301,6 +301,10 @@ fn numbers_stand_beside_the_published_ones() {
     ] {
         assert!(found.lines().any(|found| found == line), "{line}\n{found}");
     }
+    let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    for printed in ["70.52", "+4.59", "+7.0", "−3.57", "85.99"] {
+        assert!(page.contains(&format!(">{printed}<")) || page.contains(&format!("paper: {printed} %")), "{printed}");
+    }
     assert!(csv(folder.path(), "contrasts").contains("seu-hip,hip,seu-hip,positive,bwt,-50,,,,2,true\n"));
 }
 

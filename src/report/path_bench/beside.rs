@@ -37,7 +37,8 @@ impl Beside {
     /// The published number as printed, a dash where there is none.
     pub fn theirs(&self, is_signed: bool) -> String {
         let Some(value) = self.published else { return "–".into() };
-        let digits = value.abs().to_string();
+        // With as many decimals as the paper prints.
+        let digits = format!("{:.1$}", value.abs(), if self.of == "figure 5" { 1 } else { 2 });
         match value {
             value if value < 0.0 => format!("−{digits}"),
             value if value > 0.0 && is_signed => format!("+{digits}"),
