@@ -88,7 +88,9 @@ fn empty_memories(data: &ReportData, found: &mut Vec<String>) {
     let agents: BTreeSet<&str> = uses.iter().map(|row| row.agent.as_str()).filter(|agent| is_empty(agent)).collect();
     if !agents.is_empty() {
         let names = agents.into_iter().collect::<Vec<_>>().join(", ");
-        found.push(format!("No prompt of {names} ever held a memory: what differs from the memory-free agent is none of its doing."));
+        found.push(format!(
+            "No prompt of {names} ever held a memory: what differs from the memory-free agent is none of its doing."
+        ));
     }
 }
 

@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(pieces("internationally, über"), ["internat", "ionally", ",", " über"]);
         assert_eq!(pieces("[(a.b)]"), ["[", "(a", ".b", ")]"]);
         assert_eq!(pieces(""), [""; 0]);
-        for text in ["a  b", "  ", "\t\tx", "日本語 のテスト", "a\u{301}é!!!?", " 7", " \n", "\r\n  -- é", "é—é"] {
+        for text in ["a  b", "  ", "\t\tx", "日本語 のテスト", "a\u{301}é!!!?", " 7", " \n", "\r\n  -- é", "é—é"]
+        {
             assert_eq!(pieces(text).concat(), text);
             assert!(pieces(text).iter().all(|piece| !piece.is_empty()));
         }

@@ -57,8 +57,12 @@ pub(super) fn figure_7(data: &ReportData, differences: &[Difference]) -> anyhow:
     }
     let verdicts: Vec<String> =
         multi_task.plan.lengths.iter().map(|length| format!("{length}: {}", verdict(multi_task, *length))).collect();
-    let above: Vec<String> =
-        multi_task.plan.lengths.iter().map(|length| format!("{length}: {}", above_random(multi_task, *length))).collect();
+    let above: Vec<String> = multi_task
+        .plan
+        .lengths
+        .iter()
+        .map(|length| format!("{length}: {}", above_random(multi_task, *length)))
+        .collect();
     let drawings =
         if multi_task.rows.iter().any(|row| row.value.is_some()) { vec![drawing(data)?] } else { Vec::new() };
     Ok(Some(Section {
@@ -86,9 +90,8 @@ pub(super) fn figure_7(data: &ReportData, differences: &[Difference]) -> anyhow:
 
 /// Whether the direction of the vote survives at a length, and whether by more than the means.
 fn verdict(multi_task: &MultiTask, length: u32) -> &'static str {
-    let excludes = |kind, side: fn(Interval) -> bool| {
-        multi_task.row(kind, length).and_then(|row| row.interval).is_some_and(side)
-    };
+    let excludes =
+        |kind, side: fn(Interval) -> bool| multi_task.row(kind, length).and_then(|row| row.interval).is_some_and(side);
     let is_sure = excludes(PrefixKind::Positive, |interval| interval.low > 0.0)
         && excludes(PrefixKind::Negative, |interval| interval.high < 0.0);
     match multi_task.holds(length) {
