@@ -2,11 +2,16 @@
 //! one spoilt solution of each, and for what a model wrote. `tests/golden/bigcodebench/make.py` made the other side.
 
 mod code_benchmarks;
+mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 
 use code_benchmarks::{in_parallel, score, shared, tasks};
-use lifelong::record::{Score, Task};
+use lifelong::engine::hub::Digest;
+use lifelong::record::{AttemptRecord, Score, Task};
+use lifelong::store::RunReader;
 use serde_json::Value;
 
 const DATA: &str = "data/bigcodebench/bigcodebench-v0.1.4.jsonl.gz";
@@ -139,5 +144,54 @@ fn spoilt_solutions_have_the_official_verdicts() {
         .map(|(score, detail)| letter(score, detail))
         .collect();
     let found = differences(&tasks, &ours, &golden("spoilt"));
+    assert_explained(&found);
+}
+
+/// What a model wrote for each of the 300 tasks, without sampling; `max_tokens` cuts some replies, as it does in a run.
+const WRITTEN: &str = r#"
+name = "written"
+[models]
+backbones = ["smollm2-135m-instruct"]
+[sampling]
+temperature = 0.0
+max_tokens = 256
+[benchmark]
+name = "bigcodebench"
+options = { libraries = "standard" }
+[matrix]
+seeds = 1
+tasks = 2
+"#;
+
+/// Each side cleans the reply with its own code before it runs it. The replies are made again here, and are those that the
+/// evaluator judged.
+#[test]
+#[ignore = "a model's replies to 300 tasks: three minutes on two cores"]
+fn what_a_model_wrote_has_the_official_verdicts() {
+    let (Some(data), Some(tasks)) = (shared(DATA), standard("libraries = \"standard\"")) else { return };
+    if support::model_files("smollm2-135m-instruct").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (config, run) = (folder.path().join("written.toml"), folder.path().join("run"));
+    fs::write(&config, WRITTEN).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_lifelong"))
+        .args(["run".as_ref(), config.as_os_str(), "--data".as_ref(), data.as_os_str()])
+        .args(["--out".as_ref(), run.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (records, _) = RunReader::open(&run).unwrap().records().unwrap();
+    let mut written: Vec<&AttemptRecord> = records.iter().filter(|record| record.coord.sequence == 0).collect();
+    written.sort_by_key(|record| record.coord.step);
+    let replies: Vec<&str> = written.iter().map(|record| record.attempt.reply()).collect();
+    assert_eq!(
+        Digest::of(replies.join("\0").as_bytes()).to_string(),
+        golden("replies"),
+        "the model writes something else than what was judged: run make.py again"
+    );
+    let ours: String = written.iter().map(|record| letter(&record.score, &record.detail)).collect();
+    let found = differences(&tasks, &ours, &golden("written"));
+    println!("{} of 300 replies pass; explained differences: {found:?}", ours.matches('p').count());
     assert_explained(&found);
 }

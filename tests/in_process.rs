@@ -148,3 +148,87 @@ fn what_stops_and_what_is_added_changes_nothing_else() {
     let frozen: Vec<&Vec<String>> = traced.iter().filter(|row| row[1] == "rag-frozen").collect();
     assert!(!frozen.is_empty() && frozen.iter().all(|row| row[10] == "1" || row[18] == "true"), "{frozen:?}");
 }
+
+/// Every reply is held to one wrong word, so scores tell nothing: the filter says so, and the log-probabilities of references
+/// still name what helps which task.
+#[test]
+fn a_backbone_that_solves_nothing_still_has_relations() {
+    if support::model_files("smollm2-135m-instruct").is_none() || support::model_files("all-minilm-l6-v2").is_none() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let hopeless = "[sampling.grammar]\njson_schema = { const = \"zzz\" }\n[benchmark]";
+    let config = CONFIG.replace("[benchmark]", hopeless).replace("seeds = 4\nSTOPPING", "seeds = 1\nHEADROOM");
+    let filtered = config.replace("HEADROOM", "headroom = { min = 0.1, max = 0.9 }");
+    let refused = String::from_utf8(lifelong(home, &filtered, "filtered").stderr).unwrap();
+    for part in ["keeps 0 of 12 tasks", "0 of 12 attempts score", "log_probability_over_median"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    let by_score = config.replace("HEADROOM", "");
+    let refused = String::from_utf8(lifelong(home, &by_score, "neutral").stderr).unwrap();
+    assert!(refused.contains("can be the probe of a positive-dominant sequence: 0 have"), "{refused}");
+
+    let voted = by_score.replace("[vote]", "[logprob]\n[vote]\nby = \"log_probability_over_median\"");
+    run(home, &voted, "voted");
+    let vote = fs::read_to_string(home.join("voted/vote.json")).unwrap();
+    assert!(vote.contains("\"by\": \"log_probability_over_median\""), "{vote}");
+    // Eleven sources a target: five above the median, five below, and the median itself.
+    let relations = table(home, "voted", "logprob_gains");
+    let count = |relation: &str| relations[1..].iter().filter(|row| row.last().unwrap() == relation).count();
+    assert_eq!(["positive", "neutral", "negative"].map(count), [60, 12, 60]);
+    let agreement = table(home, "voted", "agreement");
+    assert_eq!((agreement[1][0].as_str(), agreement[1][2].as_str()), ("smollm2-135m-instruct", "100"));
+    let page = fs::read_to_string(home.join("voted/report/index.html")).unwrap();
+    for part in [
+        "id=\"cautions\"",
+        "solves none of the 12 tasks",
+        "All 132 gains of smollm2-135m-instruct by score are exactly zero",
+        "Every graded execution of every sequence scores 0",
+        "gains that vote: log-probability of the reference, minus its median behind all demonstrations",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("This run is not complete"));
+}
+
+/// With scores from a file the pool is known before the first attempt: no other task is attempted, and the file is part of
+/// what the run is.
+#[test]
+fn headroom_from_a_file_spares_the_other_tasks() {
+    if support::model_files("smollm2-135m-instruct").is_none() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let pool = lifelong::benchmark::find("kata").unwrap().load(&Default::default()).unwrap();
+    let names: Vec<&str> = pool.tasks.iter().map(|task| task.id().0.as_str()).collect();
+    let scores = home.join("scores.jsonl");
+    let line =
+        |task: &str, rate: f64| format!("{{\"task_id\": \"{}\", \"solve_rate\": {rate}}}\n", task.to_uppercase());
+    let rates = [(names[0], 1.0), (names[2], 0.5), (names[3], 0.0), (names[5], 0.3), (names[7], 0.8)];
+    fs::write(&scores, rates.map(|(task, rate)| line(task, rate)).concat()).unwrap();
+    let config = format!(
+        "name = \"given\"\nseed = 3\n[models]\nbackbones = [\"smollm2-135m-instruct\"]\n[sampling]\nmax_tokens = 4\n\
+         [benchmark]\nname = \"kata\"\n[matrix]\nseeds = 2\nheadroom = {{ min = 0.1, max = 0.9, scores = {:?} }}\n",
+        scores.display().to_string()
+    );
+    let said = run(home, &config, "given");
+    assert!(said.contains(&format!("rates 5 of {} tasks", names.len())), "{said}");
+    assert_eq!(lines(home, "given", "matrix/").len(), 3 * 2 + 3 * 2 * 2);
+    let zero_shot = table(home, "given", "zero_shot");
+    let attempted: Vec<&str> = zero_shot[1..].iter().map(|row| row[1].as_str()).collect();
+    assert_eq!(attempted, [names[2], names[5], names[7]]);
+    let page = fs::read_to_string(home.join("given/report/index.html")).unwrap();
+    assert!(!page.contains("This run is not complete") && page.contains("scores of strong models"));
+
+    // Other scores are another run.
+    fs::write(&scores, rates.map(|(task, rate)| line(task, rate / 2.0)).concat()).unwrap();
+    let refused = lifelong(home, &config, "given");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("data.scores of strong models"), "{message}");
+    fs::write(&scores, line("elsewhere/1", 0.5)).unwrap();
+    let refused = lifelong(home, &config, "other");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("rates none of the") && message.contains("elsewhere/1"), "{message}");
+}

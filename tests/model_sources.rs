@@ -445,6 +445,31 @@ fn a_preset_may_name_a_repository_whose_digests_are_learned() {
     assert_eq!(names, ["config.json", "model.safetensors"]);
 }
 
+/// A plan counts tokens: the weights stay on the hub, and a later pull fetches what is missing.
+#[test]
+fn a_tokenizer_is_had_without_its_weights() {
+    let small = |bytes: &[u8]| Served { large: false, ..Served::new(bytes, Manner::Whole) };
+    let hub = FakeHub::start(&[
+        ("config.json", small(b"{}")),
+        ("tokenizer.json", small(b"{}")),
+        ("model.safetensors", Served::new(&weights(), Manner::Whole)),
+    ]);
+    let bench = Bench::with(&hub);
+    let text = hub::resolve_text("org/model", &bench.sources).unwrap();
+    let names = |model: &ModelFiles| model.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&text), ["config.json", "tokenizer.json"]);
+    assert!(!text.has_weights() && hub.downloads("model.safetensors").is_empty());
+    let whole = bench.resolve("org/model").unwrap();
+    assert_eq!(names(&whole), ["config.json", "model.safetensors", "tokenizer.json"]);
+    assert_eq!(hub.downloads("tokenizer.json").len(), 1, "what was here stayed");
+    assert_eq!(hub::resolve_text("org/model", &bench.sources).unwrap(), whole);
+
+    // Weights that carry their tokenizer are not fetched to count.
+    let lone = bench.one_file(HUB);
+    let message = hub::resolve_text(&lone, &bench.sources).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.json") && message.contains("inside the weights"), "{message}");
+}
+
 #[test]
 fn a_repository_in_the_hugging_face_cache_needs_no_hub() {
     let mut bench = Bench::new();

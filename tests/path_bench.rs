@@ -113,6 +113,47 @@ fn a_dry_run_prices_every_stage_and_gives_hours_for_what_was_measured() {
     assert!((hours - (46.08 + computed / 1000.0) / 3600.0).abs() < 0.006, "{hours} {computed}");
 }
 
+/// Nothing of the models is here and nothing is fetched: the plan of a large run is priced all the same, says that its tokens
+/// are estimated, and takes what memories ask from a run that was made.
+#[test]
+fn a_dry_run_needs_no_model_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("large.toml");
+    let text = "name = \"large\"\n[models]\nbackbones = [\"qwen2.5-32b-instruct\", \"llama-3.1-8b-instruct\"]\n\
+                embedder = \"bge-m3\"\n[benchmark]\nname = \"kata\"\nlimit = 20\n[matrix]\nseeds = 2\n[logprob]\n[vote]\n\
+                [sequence]\nsequences = 2\nruns = 1\n[[agents]]\nname = \"memory-free\"\n[[agents]]\nname = \"rag\"\n\
+                memory = \"rag\"\nmax_memory_tokens = 100\n";
+    fs::write(&config, text).unwrap();
+    let measured = measurement(folder.path(), "qwen2.5-32b-instruct");
+    let output = Command::new(env!("CARGO_BIN_EXE_lifelong"))
+        .args(["run".as_ref(), config.as_os_str(), "--dry-run".as_ref(), "--measured".as_ref(), measured.as_os_str()])
+        .env("LIFELONG_HOME", folder.path())
+        .env("HF_HOME", folder.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    let (out, _) = succeeded(&output);
+    for part in [
+        "tokens of qwen2.5-32b-instruct are estimated",
+        "tokens of llama-3.1-8b-instruct are estimated",
+        "matrix qwen2.5-32b-instruct one-shot: 760 attempts",
+        "logprob/llama-3.1-8b-instruct: 400 attempts, at most 0 tokens generated",
+        "calls of the memories come on top: `--calls-from RUN_DIR`",
+        "hours of llama-3.1-8b-instruct: not estimated",
+    ] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    // References are part of what the log-probability stage computes: more than the prompts of the matrix at one seed.
+    let lines: Vec<&str> = out.lines().collect();
+    let tokens = |stage: &str| -> u64 {
+        let at = lines.iter().position(|line| line.contains(stage)).unwrap();
+        lines[at + 1].trim().trim_start_matches("about ").split(' ').next().unwrap().parse().unwrap()
+    };
+    let model = "qwen2.5-32b-instruct";
+    let prompts = (tokens(&format!("matrix {model} zero-shot")) + tokens(&format!("matrix {model} one-shot"))) / 2;
+    assert!(tokens(&format!("logprob/{model}")) > prompts, "{out}");
+}
+
 /// Case: a backbone joins. The matrix of the first is taken over, that of the second measured, and the report is the one of
 /// a run that did both.
 #[test]
@@ -168,9 +209,10 @@ fn a_backbone_joins_a_run_without_repeating_it() {
 
 /// The whole small run of every experiment, and the same killed five times on the way: equal to the byte.
 ///
-/// `cargo test --release --workspace --test path_bench -- --ignored --nocapture`
+/// `cargo test --release --workspace --test path_bench -- --ignored --nocapture`; with `LIFELONG_FINISHED_RUN=FOLDER` the
+/// uninterrupted run is one that was made before, of which a copy is reported anew.
 #[test]
-#[ignore = "two whole runs: an hour on two cores"]
+#[ignore = "two whole runs, 8 minutes each on two quiet cores"]
 fn the_small_run_killed_five_times_ends_with_the_same_report() {
     if support::model_files("smollm2-135m-instruct").is_none() || support::model_files("all-minilm-l6-v2").is_none() {
         return;
@@ -179,15 +221,20 @@ fn the_small_run_killed_five_times_ends_with_the_same_report() {
     let config = configs().join("path-bench-small.toml");
     let (whole, stopped) = (home.path().join("whole"), home.path().join("killed"));
     let started = std::time::Instant::now();
-    killed::finish(killed::start(&config, &whole));
+    match std::env::var_os("LIFELONG_FINISHED_RUN") {
+        Some(finished) => copy_run(Path::new(&finished), &whole),
+        None => killed::finish(killed::start(&config, &whole)),
+    }
     println!("uninterrupted: {:.0} s", started.elapsed().as_secs_f64());
-    let step = killed::stored_bytes(&whole) / 6;
+    let all = killed::stored_bytes(&whole);
     for kill in 1..=5 {
         let mut child = killed::start(&config, &stopped);
-        assert!(killed::kill_after(&mut child, &stopped, step), "kill {kill} came after the end");
-        println!("kill {kill}: {} bytes stored", killed::stored_bytes(&stopped));
+        assert!(killed::kill_after(&mut child, &stopped, all / 6), "kill {kill} came after the end");
+        let stored = killed::stored_bytes(&stopped);
+        println!("kill {kill}: {stored} of {all} bytes stored, {:.0} s", started.elapsed().as_secs_f64());
     }
     killed::finish(killed::start(&config, &stopped));
+    assert!(killed::records(&stopped) == killed::records(&whole), "records differ");
     let (expected, found) = (killed::report(&whole), killed::report(&stopped));
     assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
     for (name, bytes) in &expected {
@@ -196,4 +243,17 @@ fn the_small_run_killed_five_times_ends_with_the_same_report() {
     for figure in ["figure-1.svg", "figure-4.svg", "figure-5.svg", "figure-7.svg", "trajectory-rag.svg"] {
         assert!(expected.contains_key(figure), "{figure}");
     }
+    println!("{} records, {} files of the report are equal", killed::records(&whole).len(), expected.len());
+}
+
+/// A run's records and plans in another folder, with the report that this program makes of them.
+fn copy_run(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    succeeded(&lifelong(&["report".as_ref(), to.as_os_str()]));
 }

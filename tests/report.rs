@@ -43,7 +43,7 @@ fn the_same_records_give_the_same_bytes() {
     assert!(run.execute(dir.path(), usize::MAX));
     write(dir.path());
     let first = contents(dir.path());
-    assert_eq!(first.len(), 28, "11 tables twice, 5 drawings and the page: {:?}", first.keys());
+    assert_eq!(first.len(), 30, "12 tables twice, 5 drawings and the page: {:?}", first.keys());
     write(dir.path());
     assert_eq!(contents(dir.path()), first);
 

@@ -1,18 +1,20 @@
 //! The numbers of the report against a run that is small enough to compute by hand.
 
+#[path = "support/by_hand.rs"]
+mod by_hand;
+
 use std::fs;
 use std::path::Path;
 
+use by_hand::{UNGRADED, put, record};
 use lifelong::record::plan::{
     HistoryPlan, POOL_FILE, PlannedStep, PoolPlan, PoolTask, Relation, Relations, SEQUENCES_FILE, SequencePlan,
     SequencesPlan, StepKind, VOTE_FILE, VotePlan,
 };
-use lifelong::record::{Attempt, AttemptRecord, Coord, Ending, MemoryCall, MemoryWork, Score, TaskId, Usage};
+use lifelong::record::{AttemptRecord, MemoryCall, MemoryWork, TaskId, Usage};
 use lifelong::report::{self, ReportData};
 use lifelong::store::{FORMAT, Identity, Machine, Manifest, RunReader, RunStore};
 use serde_json::json;
-
-const UNGRADED: f64 = -1.0;
 
 /// One call while recalling, and at step 3 two while learning: one that could not be read, and one that was too long to ask.
 fn memory_work(step: u32) -> MemoryWork {
@@ -28,30 +30,9 @@ fn memory_work(step: u32) -> MemoryWork {
     MemoryWork { learned, recalled: vec![call("m/recall", true)], ..MemoryWork::default() }
 }
 
-fn store_one(store: &RunStore, stage: &str, (sequence, step, attempt): (u32, u32, u32), score: f64) {
-    let score = if score == UNGRADED { Score::Ungraded { why: "no sandbox".into() } } else { Score::Graded(score) };
-    let record = AttemptRecord {
-        coord: Coord { stage: stage.into(), sequence, step, attempt },
-        task: TaskId("set/a".into()),
-        attempt: Attempt {
-            turns: vec![],
-            answer: None,
-            ending: Ending::Finished,
-            usage: Usage { prompt_tokens: 10, generated_tokens: 2 },
-            recalled: vec![],
-            dropped_memories: 0,
-            votes: vec![],
-        },
-        score,
-        detail: String::new(),
-        memory: None,
-        memory_work: if stage.ends_with("rag") { memory_work(step) } else { MemoryWork::default() },
-    };
-    store.append(record).unwrap();
-}
-
-fn put(store: &RunStore, name: &str, plan: &impl serde::Serialize) {
-    store.put_once(name, &serde_json::to_vec(plan).unwrap()).unwrap();
+fn store_one(store: &RunStore, stage: &str, place: (u32, u32, u32), score: f64) {
+    let memory_work = if stage.ends_with("rag") { memory_work(place.1) } else { MemoryWork::default() };
+    store.append(AttemptRecord { memory_work, ..record(stage, place, score) }).unwrap();
 }
 
 /// Two tasks a and b, three seeds; three sequences of six steps for `none` and `rag`.
@@ -78,7 +59,7 @@ fn tiny_run(dir: &Path) {
     let mut relations = Relations::undecided(2);
     relations.set(0, 1, Some(Relation::Negative));
     relations.set(1, 0, Some(Relation::Positive));
-    put(&store, VOTE_FILE, &VotePlan { voters: vec!["m".into()], relations });
+    put(&store, VOTE_FILE, &VotePlan { voters: vec!["m".into()], by: Default::default(), relations });
 
     use StepKind::{ColdProbe, Intervening, Probe, WarmProbe, WarmUp};
     let steps = [ColdProbe, WarmUp, WarmProbe, Intervening, Probe, Probe];
@@ -178,6 +159,8 @@ fn the_other_tables_by_hand() {
             "sequence/positive/rag,m/recall,18,0,0,126,54",
         ]
     );
+    let used = csv(folder.path(), "memory_use");
+    assert_eq!(used.lines().last(), Some("sequence,rag,18,0,0,0,0,21,3,3,0,0,0,0"));
     let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
     assert!(page.contains("Calls of the memories") && page.contains("100.0"));
     let sequences = csv(folder.path(), "sequences");

@@ -1,9 +1,14 @@
 //! The experiments around the sequences, on a run that is small enough to compute by hand, beside the published numbers.
 
+#[path = "support/by_hand.rs"]
+mod by_hand;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use by_hand::{UNGRADED, put, record};
+use lifelong::record::TaskId;
 use lifelong::record::experiment::{
     MULTI_TASK_FILE, MultiTaskPlan, ORDERS_FILE, OrdersPlan, PathPlan, PrefixKind, PrefixPlan, TRANSITIONS_FILE,
 };
@@ -11,37 +16,12 @@ use lifelong::record::plan::{
     HistoryPlan, POOL_FILE, PairedAgent, PlannedStep, PoolPlan, PoolTask, Relation, Relations, SEQUENCES_FILE,
     SequencePlan, SequencesPlan, StepKind, VOTE_FILE, VotePlan,
 };
-use lifelong::record::{Attempt, AttemptRecord, Coord, Ending, Score, TaskId, Usage};
 use lifelong::report::{self, ReportData};
 use lifelong::store::{Error, FORMAT, Identity, Machine, Manifest, RunReader, RunStore};
 use serde_json::json;
 
-const UNGRADED: f64 = -1.0;
-
-fn store_one(store: &RunStore, stage: &str, (sequence, step, attempt): (u32, u32, u32), score: f64) {
-    let score = if score == UNGRADED { Score::Ungraded { why: "no sandbox".into() } } else { Score::Graded(score) };
-    let record = AttemptRecord {
-        coord: Coord { stage: stage.into(), sequence, step, attempt },
-        task: TaskId("set/a".into()),
-        attempt: Attempt {
-            turns: vec![],
-            answer: None,
-            ending: Ending::Finished,
-            usage: Usage { prompt_tokens: 10, generated_tokens: 2 },
-            recalled: vec![],
-            dropped_memories: 0,
-            votes: vec![],
-        },
-        score,
-        detail: String::new(),
-        memory: None,
-        memory_work: Default::default(),
-    };
-    store.append(record).unwrap();
-}
-
-fn put<T: serde::Serialize>(store: &RunStore, name: &str, plan: &T) {
-    store.put_once(name, &serde_json::to_vec(plan).unwrap()).unwrap();
+fn store_one(store: &RunStore, stage: &str, place: (u32, u32, u32), score: f64) {
+    store.append(record(stage, place, score)).unwrap();
 }
 
 fn open(dir: &Path) -> RunStore {
@@ -99,7 +79,7 @@ fn matrix(store: &RunStore) {
         relations.set(source, target, Some(relation));
     }
     let voters = (0..3).map(|seed| format!("m seeds {seed}..{}", seed + 1)).collect();
-    put(store, VOTE_FILE, &VotePlan { voters, relations });
+    put(store, VOTE_FILE, &VotePlan { voters, by: Default::default(), relations });
 }
 
 fn multi_task(store: &RunStore) {
@@ -268,7 +248,8 @@ random,2,33.333333333,,,1,3,3
     let folder = reported();
     assert_eq!(csv(folder.path(), "multi_task"), expected);
     let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
-    assert!(page.contains("1: holds; 2: does not hold"));
+    assert!(page.contains("1: holds in the mean alone; 2: does not hold"));
+    assert!(page.contains("1: +66.7, +33.3; 2: 0.0, +33.3"));
 }
 
 #[test]
@@ -319,6 +300,10 @@ fn numbers_stand_beside_the_published_ones() {
         "table 3,all voters,m seeds 1..2,,agreement,60,0,100,5,",
     ] {
         assert!(found.lines().any(|found| found == line), "{line}\n{found}");
+    }
+    let page = fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    for printed in ["70.52", "+4.59", "+7.0", "−3.57", "85.99"] {
+        assert!(page.contains(&format!(">{printed}<")) || page.contains(&format!("paper: {printed} %")), "{printed}");
     }
     assert!(csv(folder.path(), "contrasts").contains("seu-hip,hip,seu-hip,positive,bwt,-50,,,,2,true\n"));
 }

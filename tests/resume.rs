@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use killed::{finish, kill_after, report, start, stored_bytes};
+use killed::{finish, kill_after, records, report, start, stored_bytes};
 use lifelong::seed::Seed;
 
 const KILLS: u32 = 20;
@@ -96,6 +96,7 @@ fn a_run_killed_twenty_times_reports_what_an_uninterrupted_one_does() {
     }
     finish(start(&config, &killed));
 
+    assert!(records(&killed) == records(&whole), "records differ");
     let (expected, found) = (report(&whole), report(&killed));
     assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
     for (name, bytes) in &expected {

@@ -8,6 +8,8 @@
 //! A published test run may take 240 s of wall clock. So it may here, and 60 s of CPU time: a program that computes
 //! is bounded by what it computes, whatever else the machine does.
 
+mod domains;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -111,6 +113,9 @@ struct Record {
     code_prompt: String,
     test: String,
     entry_point: String,
+    /// Names of the libraries, as the text of a Python list; not in every edition.
+    #[serde(default)]
+    libs: String,
 }
 
 impl Registered for BigCodeBench {
@@ -196,7 +201,7 @@ fn task(record: Record, system: &str, options: &Options) -> anyhow::Result<Task>
     Ok(Task {
         view: TaskView {
             id: TaskId(format!("bigcodebench/{local_id}")),
-            family: None,
+            family: domains::domain(&record.libs).map(String::from),
             system: Some(system.to_string()),
             question,
             reply_format: ReplyFormat::Code {
@@ -259,7 +264,7 @@ mod tests {
     fn the_instruct_prompt_is_pinned() {
         let pool = load(record(), "").unwrap();
         let view = &pool.tasks[0].view;
-        assert_eq!(view.id.0, "bigcodebench/3");
+        assert_eq!((view.id.0.as_str(), view.family.as_deref()), ("bigcodebench/3", Some("System")));
         assert_eq!(
             view.system.as_deref().unwrap(),
             "You write Python. For each task, reply with one complete script in a single Markdown code block: all \

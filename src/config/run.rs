@@ -10,7 +10,7 @@ use super::{ByteSize, DeviceChoice, KvType, MultiTaskConfig, OrdersConfig, Quant
 use crate::engine::embed::Pooling;
 use crate::engine::sampling::Sampling;
 use crate::engine::template::ChatSettings;
-use crate::record::plan::Stopping;
+use crate::record::plan::{Stopping, VoteMeasure};
 
 /// A whole run. The stages that are present are executed in this order: matrix, logprob, vote, multi_task, sequence,
 /// attribution, transitions, orders.
@@ -174,6 +174,11 @@ pub struct Headroom {
     /// The strong models, names of `models.backbones`; all of them when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// A file with scores of strong models, read instead of the zero-shot attempts of this run: published solve rates, or
+    /// the `zero_shot.csv` of another run's report. A .csv or JSON lines, each line with `task` (or `task_id`) and `score`
+    /// (or `solve_rate`) in 0..=1; relative to the working folder. Only tasks that stay are then attempted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scores: Option<PathBuf>,
 }
 
 /// Relations by vote over backbones (PATH-Bench §4.1).
@@ -183,11 +188,15 @@ pub struct VoteConfig {
     /// With fewer than three backbones, each may vote once for each of this many groups of its seeds; a stand-in for
     /// other backbones that the report names. 1: each backbone has one vote, as in the paper.
     pub seed_groups: u32,
+    /// What gains are measured by: `score` as in the paper; `log_probability` or `log_probability_over_median` where the
+    /// backbones solve too little for scores to differ.
+    #[serde(skip_serializing_if = "VoteMeasure::is_score")]
+    pub by: VoteMeasure,
 }
 
 impl Default for VoteConfig {
     fn default() -> Self {
-        VoteConfig { seed_groups: 1 }
+        VoteConfig { seed_groups: 1, by: VoteMeasure::Score }
     }
 }
 
@@ -367,12 +376,16 @@ impl RunConfig {
         self.sampling.validate()?;
         if let Some(matrix) = &self.matrix {
             ensure!(matrix.seeds > 0, "`matrix.seeds` must be at least 1, found 0");
-            if let Some(Headroom { min, max, models }) = &matrix.headroom {
+            if let Some(Headroom { min, max, models, scores }) = &matrix.headroom {
                 let is_range = (0.0..=1.0).contains(min) && (0.0..=1.0).contains(max) && min <= max;
                 ensure!(is_range, "`matrix.headroom` needs 0 <= min <= max <= 1, found min {min}, max {max}");
                 if let Some(stranger) = models.iter().find(|name| !self.models.backbones.contains(name)) {
                     bail!("`matrix.headroom.models` names `{stranger}`, which `models.backbones` does not");
                 }
+                ensure!(
+                    models.is_empty() || scores.is_none(),
+                    "`matrix.headroom` takes `models` of this run or `scores` of a file, found both: leave one out"
+                );
             }
             ensure!(
                 matrix.tasks.is_none_or(|tasks| tasks >= 2),
@@ -407,6 +420,16 @@ impl RunConfig {
                 vote.seed_groups == 1 || !stops,
                 "groups of seeds need every seed and `matrix.stopping` leaves some out: set `vote.seed_groups` to 1, found \
                  {}, or take `stopping` out",
+                vote.seed_groups
+            );
+            ensure!(
+                vote.by.is_score() || self.logprob.is_some(),
+                "`vote.by` takes log-probabilities, which the stage `[logprob]` finds: add a `[logprob]` table, or set \
+                 `vote.by` to `score`"
+            );
+            ensure!(
+                vote.by.is_score() || vote.seed_groups == 1,
+                "a log-probability has no seeds to group: set `vote.seed_groups` to 1, found {}",
                 vote.seed_groups
             );
         }

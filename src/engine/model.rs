@@ -39,12 +39,19 @@ pub struct TextModel {
     template: Option<ChatTemplate>,
 }
 
-/// Loads the tokenizer and the chat template of a language model alone.
+/// Loads the tokenizer and the chat template of a language model alone. Its weights may be absent where these lie beside
+/// them.
 ///
 /// # Errors
 /// As [`load`], for these parts.
 pub fn load_text(files: &ModelFiles) -> Result<TextModel> {
     let fault = |error: &dyn std::fmt::Display| load_error(files, "checkpoint", error);
+    if !files.has_weights() {
+        let tokenizer = Tokenizer::load(None, &files.folder).map_err(|error| fault(&error))?;
+        let template = ChatTemplate::load(None, &files.folder, TemplateTokens::of(&tokenizer));
+        let template = template.map_err(|error| load_error(files, "chat template", &error))?;
+        return Ok(TextModel { name: files.name.clone(), tokenizer, template });
+    }
     let path = files.checkpoint().map_err(|error| fault(&error))?;
     let checkpoint = Checkpoint::open(path).map_err(|error| fault(&error))?;
     let tokenizer = load_tokenizer(files, &checkpoint)?;

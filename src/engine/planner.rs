@@ -43,6 +43,13 @@ pub fn estimate_prefill(requests: &[Request]) -> PrefillEstimate {
     estimate
 }
 
+/// Tokens at the beginning of every prompt, in whole blocks: what is surely shared whatever else the prompts hold.
+pub fn common_prefix(prompts: &[Vec<u32>]) -> usize {
+    let Some((first, rest)) = prompts.split_first() else { return 0 };
+    let shared = |other: &Vec<u32>| first.iter().zip(other).take_while(|(left, right)| left == right).count();
+    rest.iter().map(shared).min().unwrap_or(first.len()) / BLOCK_TOKENS * BLOCK_TOKENS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +63,14 @@ mod tests {
     fn order_groups_prefixes_and_keeps_seeds_in_the_given_order() {
         let requests = [vec![2, 1], vec![1, 2], vec![1, 1, 9], vec![2, 1], vec![1, 2]].map(|tokens| request(tokens, 0));
         assert_eq!(by_shared_prefix(&requests), [2, 1, 4, 0, 3]);
+    }
+
+    #[test]
+    fn a_common_prefix_ends_where_any_prompt_differs() {
+        let prompt = |same: usize, last: u32| [vec![7; same], vec![last; 40]].concat();
+        assert_eq!(common_prefix(&[prompt(40, 1), prompt(35, 2), prompt(50, 3)]), 32);
+        assert_eq!(common_prefix(&[prompt(3, 1), prompt(9, 2)]), 0);
+        assert_eq!((common_prefix(&[vec![1; 20]]), common_prefix(&[])), (16, 0));
     }
 
     #[test]

@@ -21,8 +21,8 @@ mod vote;
 
 pub use agreement::{agreement, kendall_tau_b, ranks};
 pub use bootstrap::{
-    Distribution, INTERVAL_METHOD, Interval, RESAMPLES, cluster_interval, difference_interval, mean_interval,
-    ratio_interval,
+    Distribution, INTERVAL_METHOD, Interval, MINIMUM_UNITS, RESAMPLES, cluster_interval, difference_interval,
+    mean_interval, ratio_interval,
 };
 pub use concordance::{Concordance, TwoGains, concordance};
 pub use continual::{PathMetric, PathMetrics, PathSummary, path_metrics, probe_curve, summarise};
@@ -35,4 +35,4 @@ pub use sequential::{Settled, Stop, full_sign, stop};
 pub use sum::{mean, sum};
 pub use task_matrix::{TaskMatrix, task_matrix};
 pub use tool_turns::{Portion, ToolTurns, tool_turns};
-pub use vote::{seed_groups, sign, vote};
+pub use vote::{logprob_gains, seed_groups, sign, vote};

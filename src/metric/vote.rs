@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::record::plan::Relation;
+use super::mean::median;
+use crate::record::plan::{Relation, VoteMeasure};
 
 /// The sign of a gain as a relation: only an exact 0 is neutral.
 pub fn sign(gain: f64) -> Relation {
@@ -33,6 +34,17 @@ pub fn vote(gains: &[Option<f64>]) -> Option<Relation> {
     counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let [(most, winner), (second, _), _] = counted;
     Some(if most >= 2 && most > second { winner } else { Relation::Mixed })
+}
+
+/// Gains of one target by the mean log-probabilities of its reference: alone, and behind each source in turn. `None` where
+/// one of the two is not known. By [`VoteMeasure::Score`] there are none.
+pub fn logprob_gains(by: VoteMeasure, alone: Option<f64>, behind: &[Option<f64>]) -> Vec<Option<f64>> {
+    let reference = match by {
+        VoteMeasure::Score => None,
+        VoteMeasure::LogProbability => alone,
+        VoteMeasure::LogProbabilityOverMedian => median(&behind.iter().copied().flatten().collect::<Vec<_>>()),
+    };
+    behind.iter().map(|with| Some((*with)? - reference?)).collect()
 }
 
 /// Splits the seeds of one model into `groups` voters of equal size, in order; seeds that are left over join the last
@@ -70,6 +82,19 @@ mod tests {
         assert_eq!(vote(&[Some(0.2), None, None]), Some(Relation::Mixed));
         assert_eq!(vote(&[None, None]), None);
         assert_eq!(vote(&[None]), None);
+    }
+
+    #[test]
+    fn gains_by_log_probability_are_over_nothing_or_over_what_demonstrations_usually_do() {
+        let behind = [Some(-1.0), Some(-3.0), None, Some(-1.5)];
+        let gains = |by| logprob_gains(by, Some(-4.0), &behind);
+        assert_eq!(gains(VoteMeasure::LogProbability), [Some(3.0), Some(1.0), None, Some(2.5)]);
+        assert_eq!(gains(VoteMeasure::LogProbabilityOverMedian), [Some(0.5), Some(-1.5), None, Some(0.0)]);
+        assert_eq!(gains(VoteMeasure::Score), [None; 4]);
+        let even = logprob_gains(VoteMeasure::LogProbabilityOverMedian, None, &behind[..2]);
+        assert_eq!(even, [Some(1.0), Some(-1.0)], "the target alone is not needed");
+        assert_eq!(logprob_gains(VoteMeasure::LogProbability, None, &behind), [None; 4]);
+        assert_eq!(logprob_gains(VoteMeasure::LogProbabilityOverMedian, None, &[None]), [None]);
     }
 
     #[test]

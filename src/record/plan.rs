@@ -149,12 +149,35 @@ impl Relation {
     }
 }
 
+/// What a voter's gain of a pair is measured by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VoteMeasure {
+    /// The score behind the demonstration minus the score alone (PATH-Bench, transfer gain).
+    #[default]
+    Score,
+    /// Mean log-probability of a token of the target's reference behind the demonstration, minus the same alone. It tells
+    /// tasks apart that a weak backbone never solves.
+    LogProbability,
+    /// Mean log-probability behind the demonstration minus its median behind all of them. Any demonstration shows what an
+    /// answer looks like and so makes the reference likelier; over the median, only what this one adds is left.
+    LogProbabilityOverMedian,
+}
+
+impl VoteMeasure {
+    pub fn is_score(&self) -> bool {
+        *self == VoteMeasure::Score
+    }
+}
+
 /// The voted relation `V[i][j]` of every ordered pair, and who voted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VotePlan {
     /// Names of the voters: models, or groups of seeds of one model.
     pub voters: Vec<String>,
+    #[serde(default, skip_serializing_if = "VoteMeasure::is_score")]
+    pub by: VoteMeasure,
     pub relations: Relations,
 }
 

@@ -124,7 +124,9 @@ impl ReportData {
         }
         let stopping = manifest.identity.config.pointer("/matrix/stopping");
         let stopping = stopping.and_then(|rule| serde_json::from_value::<Stopping>(rule.clone()).ok());
-        let build = |pool| matrix::build(pool, stopping, vote.as_ref(), &stages, seed);
+        let is_headroom_given = manifest.identity.config.pointer("/matrix/headroom/scores").is_some();
+        let asked = matrix::Asked { stopping, is_headroom_given };
+        let build = |pool| matrix::build(pool, asked, vote.as_ref(), &stages, seed);
         let matrices = pool.as_ref().map(build).unwrap_or_default();
         let sequences = sequences_plan.map(|plan| sequence::build(plan, &stages, seed));
         let ballot = pool.as_ref().zip(vote.as_ref());

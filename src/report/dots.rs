@@ -15,7 +15,7 @@ const GRID: &str = "#D0D7DE";
 /// Pixels.
 const NAME_WIDTH: f64 = 168.0;
 const PANEL_WIDTH: f64 = 300.0;
-const GAP: f64 = 26.0;
+const GAP: f64 = 52.0;
 const TITLE_HEIGHT: f64 = 26.0;
 const AXIS_HEIGHT: f64 = 44.0;
 const DOT_HEIGHT: f64 = 17.0;

@@ -12,8 +12,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::metric::INTERVAL_METHOD;
-use crate::record::plan::Relation;
+use crate::record::plan::{Relation, VoteMeasure};
 
+use super::cautions::cautions;
 use super::data::ReportData;
 use super::matrix::ModelMatrix;
 use super::section::{Drawing, Section, Series};
@@ -21,7 +22,7 @@ use super::sequence::{CurvePoint, Sequences};
 use super::svg::{self, Line, Point};
 use super::table::points;
 use super::view::View;
-use super::{beside, pass_at_k, tables, tool_turns, view};
+use super::{beside, memory_use, pass_at_k, tables, tool_turns, view};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -72,6 +73,7 @@ struct Page<'a> {
     script: &'static str,
     facts: Vec<(String, String)>,
     missing: View,
+    cautions: Vec<String>,
     /// Views of some benchmarks alone; those without rows are left out.
     extra: Vec<View>,
     damaged: usize,
@@ -80,6 +82,8 @@ struct Page<'a> {
     maps: Vec<Map>,
     vote_map: Option<Map>,
     votes: View,
+    /// What gains of the vote are measured by, where it is not the score.
+    vote_by: &'static str,
     voters: Option<&'a [String]>,
     stopping: View,
     /// Chance of a wrong sign, in percent.
@@ -97,6 +101,7 @@ struct Page<'a> {
     trajectories: Vec<Drawing>,
     sections: &'a [Section],
     usage: View,
+    memory_use: View,
     memory_calls: View,
     timing: View,
     totals: Vec<(String, String)>,
@@ -127,6 +132,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         script: SCRIPT,
         facts: facts(data),
         missing: view::missing(data),
+        cautions: cautions(data),
         extra: [view::ignored(data), pass_at_k::view(data), tool_turns::view(data)]
             .into_iter()
             .filter(|view| !view.is_empty())
@@ -137,6 +143,13 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         maps,
         vote_map: vote_map(data),
         votes: view::votes(data),
+        vote_by: match data.vote.as_ref().map(|vote| vote.by) {
+            None | Some(VoteMeasure::Score) => "",
+            Some(VoteMeasure::LogProbability) => " by the log-probability of the target's reference",
+            Some(VoteMeasure::LogProbabilityOverMedian) => {
+                " by the log-probability of the target's reference, over its median behind all demonstrations"
+            }
+        },
         voters: data.vote.as_ref().map(|vote| vote.voters.as_slice()),
         stopping: beside::stopping::view(data),
         error_rate: data.stopping.map(|rule| points(rule.error_rate)),
@@ -153,6 +166,7 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> anyhow::Result<
         trajectories: trajectories(data)?,
         sections,
         usage: view::usage(data),
+        memory_use: memory_use::view(data),
         memory_calls: view::memory_calls(data),
         timing: view::timing(data),
         totals: timing_facts(data),

@@ -12,7 +12,7 @@ use super::data::Stages;
 /// All of one model's matrix.
 pub struct ModelMatrix {
     pub model: String,
-    /// One entry a task of the pool, filtered ones included.
+    /// One entry a task that is attempted alone: all of the pool, or those with headroom where it was read from a file.
     pub zero_shot: Vec<ZeroShot>,
     /// Every ordered pair of kept tasks, by source, then target; the diagonal is left out.
     pub pairs: Vec<Pair>,
@@ -74,21 +74,30 @@ pub struct FamilyGain {
     pub targets: usize,
 }
 
+/// What of the config decides which attempts a matrix has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    /// When the seeds of a pair stop.
+    pub stopping: Option<Stopping>,
+    /// Whether headroom was read from a file: only the tasks that stayed are attempted alone.
+    pub is_headroom_given: bool,
+}
+
 /// The matrices of all models of the pool.
 pub(super) fn build(
     pool: &PoolPlan,
-    rule: Option<Stopping>,
+    asked: Asked,
     vote: Option<&VotePlan>,
     stages: &Stages<'_>,
     seed: Seed,
 ) -> Vec<ModelMatrix> {
     let models = (0u32..).zip(&pool.models);
-    models.map(|(index, model)| model_matrix(pool, rule, vote, stages, seed, (index, model))).collect()
+    models.map(|(index, model)| model_matrix(pool, asked, vote, stages, seed, (index, model))).collect()
 }
 
 fn model_matrix(
     pool: &PoolPlan,
-    rule: Option<Stopping>,
+    asked: Asked,
     vote: Option<&VotePlan>,
     stages: &Stages<'_>,
     seed: Seed,
@@ -100,7 +109,8 @@ fn model_matrix(
 
     let tasks = pool.tasks.len() as u32;
     let baselines: Vec<Vec<Option<f64>>> = (0..tasks).map(|task| scores(records, 0, task, pool.seeds)).collect();
-    let zero_shot = (0..tasks)
+    let zero_shot: Vec<ZeroShot> = (0..tasks)
+        .filter(|task| !asked.is_headroom_given || pool.kept.contains(task))
         .map(|task| {
             let baseline = &baselines[task as usize];
             let graded: Vec<f64> = baseline.iter().copied().flatten().collect();
@@ -120,7 +130,7 @@ fn model_matrix(
             let baseline = &baselines[*target as usize];
             let is_stored = |seed: &u32| records.contains_key(&(source + 1, *target, *seed));
             let drawn = (0..pool.seeds).take_while(is_stored).count();
-            let stop = rule.and_then(|rule| stop(&all[..drawn], baseline, rule));
+            let stop = asked.stopping.and_then(|rule| stop(&all[..drawn], baseline, rule));
             let seeds = stop.map_or(all.len(), |stop| stop.seeds);
             let with = &all[..seeds];
             pairs.push(Pair {
@@ -135,7 +145,7 @@ fn model_matrix(
         }
     }
     let families = family_gains(pool, &pairs, seed.derive("bootstrap/families", &[index]));
-    let planned = pool.tasks.len() * pool.seeds as usize + pairs.iter().map(|pair| pair.gain.of).sum::<usize>();
+    let planned = zero_shot.len() * pool.seeds as usize + pairs.iter().map(|pair| pair.gain.of).sum::<usize>();
     ModelMatrix { model: model.to_string(), zero_shot, pairs, families, stored: records.len(), planned }
 }
 

@@ -7,12 +7,14 @@
 //! missing.
 
 pub mod beside;
+mod cautions;
 mod checks;
 mod csv;
 mod data;
 mod dots;
 mod html;
 mod matrix;
+mod memory_use;
 mod multi_task;
 mod orders;
 mod panels;

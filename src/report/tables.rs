@@ -11,7 +11,7 @@ use super::beside;
 use super::data::ReportData;
 use super::sequence::{ContrastKind, Life};
 use super::table::{Cell, Column, Kind, Table};
-use super::{pass_at_k, tool_turns};
+use super::{memory_use, pass_at_k, tool_turns};
 
 const STAGES: &str = "matrix/MODEL, logprob/MODEL, multi_task/KIND/N, sequence/HISTORY/AGENT, attribution/…, \
                       attribution-logprob/…, transition/CONDITION/AGENT or orders/PATH/AGENT";
@@ -31,8 +31,8 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
     ];
     tables.extend(super::path_bench::tables(data));
     tables.extend(beside::tables(data));
-    // Those of some benchmarks alone.
-    tables.extend([pass_at_k::table(data), tool_turns::table(data)].into_iter().flatten());
+    // Those of some runs alone.
+    tables.extend([memory_use::table(data), pass_at_k::table(data), tool_turns::table(data)].into_iter().flatten());
     tables
 }
 

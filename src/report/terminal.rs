@@ -5,10 +5,11 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use crate::metric::INTERVAL_METHOD;
 
 use super::beside;
+use super::cautions::cautions;
 use super::data::ReportData;
 use super::section::Section;
 use super::view::{self, View};
-use super::{pass_at_k, tool_turns};
+use super::{memory_use, pass_at_k, tool_turns};
 
 /// Strongest pairs printed a side and model.
 const STRONGEST: usize = 3;
@@ -19,12 +20,13 @@ pub(super) fn render(data: &ReportData, sections: &[Section]) -> String {
     if let Some(about) = data.config_text("about").filter(|about| !about.is_empty()) {
         out += &format!("{about}\n");
     }
+    cautions(data).iter().for_each(|caution| out += &format!("caution: {caution}\n"));
     let mut views = vec![view::missing(data), view::ignored(data), view::matrices(data), view::families(data)];
     views.extend([pass_at_k::view(data), tool_turns::view(data)]);
     views.extend(data.matrices.iter().map(|matrix| view::strongest(data, matrix, STRONGEST)));
     views.extend([view::votes(data), view::metrics(data), view::against_baseline(data), view::between_histories(data)]);
     views.extend(beside::views(data));
-    views.extend([view::usage(data), view::memory_calls(data)]);
+    views.extend([view::usage(data), memory_use::view(data), view::memory_calls(data)]);
     for view in views.iter().filter(|view| !view.is_empty()) {
         out += &format!("\n{}\n{}\n", view.title, grid(view));
     }

@@ -62,6 +62,7 @@ pub(super) fn matrices(data: &ReportData) -> View {
         "graded",
     ];
     let mut view = View::new("Transfer gains", 1, &headers);
+    let candidates = data.pool.as_ref().map_or(0, |pool| pool.tasks.len());
     for matrix in &data.matrices {
         let signs = |wanted| matrix.pairs.iter().filter(|pair| pair.sign() == Some(wanted)).count().to_string();
         let sure = |wanted| matrix.pairs.iter().filter(|pair| pair.certain_sign() == wanted).count().to_string();
@@ -71,7 +72,7 @@ pub(super) fn matrices(data: &ReportData) -> View {
             matrix.pairs.iter().fold((0, 0), |(graded, of), pair| (graded + pair.gain.graded, of + pair.gain.of));
         view.rows.push(vec![
             matrix.model.clone(),
-            format!("{} of {}", matrix.zero_shot.iter().filter(|row| row.is_kept).count(), matrix.zero_shot.len()),
+            format!("{} of {}", matrix.zero_shot.iter().filter(|row| row.is_kept).count(), candidates),
             share(crate::metric::mean(&kept)),
             matrix.pairs.len().to_string(),
             signs(Relation::Positive),

@@ -1,9 +1,9 @@
 //! How far each voter agrees with the vote it took part in (PATH-Bench, table 3).
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
-use crate::metric::{Interval, mean_gain, ratio_interval, seed_groups, sign};
-use crate::record::plan::{PoolPlan, Relation, VotePlan};
+use crate::metric::{Interval, logprob_gains, mean_gain, ratio_interval, seed_groups, sign};
+use crate::record::plan::{PoolPlan, Relation, VoteMeasure, VotePlan};
 use crate::seed::Seed;
 
 use super::data::Stages;
@@ -58,24 +58,18 @@ pub(super) fn agreements(pool: &PoolPlan, vote: &VotePlan, stages: &Stages<'_>, 
     }
     let groups = seed_groups(pool.seeds as usize, (vote.voters.len() / pool.models.len()).max(1));
     let voters = pool.models.iter().flat_map(|model| groups.iter().map(move |seeds| (model, seeds.clone())));
-    let empty = BTreeMap::new();
     voters
         .zip(&vote.voters)
         .zip(0u32..)
         .map(|(((model, seeds), voter), at)| {
-            let records = stages.get(format!("matrix/{model}").as_str()).unwrap_or(&empty);
-            let scores = |sequence: u32, target: u32| -> Vec<Option<f64>> {
-                let score = |seed: usize| records.get(&(sequence, target, seed as u32))?.score.graded();
-                seeds.clone().map(score).collect()
-            };
             let mut units = Vec::new();
             for target in &pool.kept {
-                let baseline = scores(0, *target);
                 let (mut equal, mut counted) = (0.0, 0.0);
-                for source in sources(pool, *target) {
+                for (source, gain) in sources(pool, *target).zip(gains(pool, vote.by, stages, (model, &seeds), *target))
+                {
                     let voted = vote.relations.get(source as usize, *target as usize);
-                    let own = mean_gain(&scores(source + 1, *target), &baseline).map(sign);
-                    let (Some(voted), Some(own)) = (voted.filter(|voted| *voted != Relation::Mixed), own) else {
+                    let (Some(voted), Some(own)) = (voted.filter(|voted| *voted != Relation::Mixed), gain.map(sign))
+                    else {
                         continue;
                     };
                     counted += 1.0;
@@ -93,6 +87,28 @@ pub(super) fn agreements(pool: &PoolPlan, vote: &VotePlan, stages: &Stages<'_>, 
             }
         })
         .collect()
+}
+
+/// A voter's own gains of one target, in the order of [`sources`].
+fn gains(
+    pool: &PoolPlan,
+    by: VoteMeasure,
+    stages: &Stages<'_>,
+    (model, seeds): (&str, &Range<usize>),
+    target: u32,
+) -> Vec<Option<f64>> {
+    let stage = if by.is_score() { format!("matrix/{model}") } else { format!("logprob/{model}") };
+    let records = stages.get(stage.as_str());
+    let grade = |sequence: u32, seed: u32| records?.get(&(sequence, target, seed))?.score.graded();
+    if by.is_score() {
+        let scores =
+            |sequence: u32| -> Vec<Option<f64>> { seeds.clone().map(|seed| grade(sequence, seed as u32)).collect() };
+        let alone = scores(0);
+        return sources(pool, target).map(|source| mean_gain(&scores(source + 1), &alone)).collect();
+    }
+    let rated = |sequence: u32| Some(grade(sequence, 0)?.ln());
+    let behind: Vec<Option<f64>> = sources(pool, target).map(|source| rated(source + 1)).collect();
+    logprob_gains(by, rated(0), &behind)
 }
 
 fn sources(pool: &PoolPlan, target: u32) -> impl Iterator<Item = u32> + '_ {

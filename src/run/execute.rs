@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
 
 use super::matrix::{self, Unit};
 use super::progress::Progress;
@@ -11,18 +11,20 @@ use super::resolve::{Resolved, ResolvedModel};
 use super::sequence::{self, Family};
 use super::start::{self, BackboneSettings, load_backbone, load_embedder};
 use super::take_over::TakeOver;
-use super::{attribution, logprob, multi_task, order, orders, pool, stopping, transition, vote};
-use crate::config::{AttributionConfig, MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig};
+use super::{attribution, headroom, logprob, multi_task, order, orders, pool, stopping, transition, vote};
+use crate::config::{
+    AttributionConfig, MatrixConfig, MultiTaskConfig, OrdersConfig, SequenceConfig, TransitionsConfig,
+};
 use crate::engine::embed::{Embedder, EmbedderOptions};
 use crate::engine::model;
 use crate::engine::session::Session;
 use crate::memory::{Embed, Similarities, WORDING};
-use crate::record::Coord;
 use crate::record::experiment::{MULTI_TASK_FILE, ORDERS_FILE, TRANSITIONS_FILE};
 use crate::record::plan::{
     ATTRIBUTION_FILE, HistoryPlan, IGNORED_FILE, LOGPROB_FILE, LogprobPlan, POOL_FILE, PairedAgent, PoolPlan, PoolTask,
     SEQUENCES_FILE, SequencesPlan, Stopping, VOTE_FILE, VotePlan,
 };
+use crate::record::{AttemptRecord, Coord};
 use crate::seed::Seed;
 use crate::store::{self, Identity, Machine, Manifest, RunStore};
 
@@ -144,11 +146,15 @@ fn manifest(resolved: &Resolved) -> anyhow::Result<Manifest> {
     if let Some(model) = &resolved.embedder {
         models.insert(model.name.clone(), digest(model)?);
     }
+    let mut data = BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]);
+    if let Some(strong) = &resolved.strong {
+        data.insert("scores of strong models".into(), strong.digest.clone());
+    }
     let identity = Identity {
         format: store::FORMAT,
         code: format!("{}, arithmetic {}, prompts {WORDING}", env!("CARGO_PKG_VERSION"), lifelong_kernels::ARITHMETIC),
         config,
-        data: BTreeMap::from([(resolved.config.benchmark.name.clone(), resolved.data_digest.clone())]),
+        data,
         models,
         device: start::kind(&resolved.config.engine)?,
     };
@@ -183,28 +189,28 @@ fn run_matrix(
     earlier: Option<&TakeOver>,
 ) -> anyhow::Result<()> {
     let config = resolved.config.matrix.as_ref().context("the matrix stage runs with a matrix config")?;
-    let tasks = resolved.tasks.len() as u32;
-    let names: Vec<String> = resolved.backbones.iter().map(|model| model.name.clone()).collect();
-    let zero_shot = matrix::zero_shot(tasks, config.seeds);
-    for index in 0..names.len() {
-        run_units(resolved, store, models, (index, "zero-shot"), &zero_shot, earlier)?;
-    }
-    let with_headroom = matrix::headroom(&store.records()?, &names, tasks, config.headroom.as_ref());
-    let family = |task: u32| resolved.task(task).view.family.clone();
-    let seed = Seed(resolved.config.seed).derive("headroom sample", &[]);
-    let pool = pool_of(resolved, pool::stratified(&with_headroom, config.tasks, family, seed));
-    put(store, POOL_FILE, &pool)?;
-    ensure!(
-        pool.kept.len() >= 2,
-        "the headroom filter keeps {} of {tasks} tasks; a matrix needs at least 2: widen `matrix.headroom`",
-        pool.kept.len()
-    );
-    if let Some(wanted) = config.tasks.filter(|wanted| *wanted as usize > pool.kept.len()) {
-        eprintln!(
-            "note: `matrix.tasks` asks for {wanted} tasks, {} of {tasks} have headroom; all of them are taken",
-            pool.kept.len()
-        );
-    }
+    let pool = match &resolved.strong {
+        // Who has headroom is known already: only the pool is attempted.
+        Some(strong) => {
+            let range = config.headroom.as_ref().context("scores are read with the range of a headroom filter")?;
+            let pool = sampled_pool(resolved, config, &strong.kept(&resolved.tasks, range));
+            check_pool(&pool, config, None)?;
+            put(store, POOL_FILE, &pool)?;
+            run_zero_shot(resolved, store, models, &pool.kept, earlier)?;
+            pool
+        }
+        None => {
+            let all: Vec<u32> = (0..resolved.tasks.len() as u32).collect();
+            run_zero_shot(resolved, store, models, &all, earlier)?;
+            let names: Vec<String> = resolved.backbones.iter().map(|model| model.name.clone()).collect();
+            let records = store.records()?;
+            let kept = headroom::of_attempts(&records, &names, all.len() as u32, config.headroom.as_ref());
+            let pool = sampled_pool(resolved, config, &kept);
+            put(store, POOL_FILE, &pool)?;
+            check_pool(&pool, config, Some(&records))?;
+            pool
+        }
+    };
     let one_shot = matrix::one_shot(&pool.kept, config.seeds);
     // Last model first: it is still loaded.
     for index in (0..pool.models.len()).rev() {
@@ -217,6 +223,52 @@ fn run_matrix(
                 run_until_settled(resolved, store, models, index, &pool, rule)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// The pool: of the tasks with headroom as many as the config asks for, by their families' shares.
+fn sampled_pool(resolved: &Resolved, config: &MatrixConfig, with_headroom: &[u32]) -> PoolPlan {
+    let family = |task: u32| resolved.task(task).view.family.clone();
+    let seed = Seed(resolved.config.seed).derive("headroom sample", &[]);
+    pool_of(resolved, pool::stratified(with_headroom, config.tasks, family, seed))
+}
+
+/// Says where too few tasks have headroom. `records` are the zero-shot attempts, where these were filtered.
+///
+/// # Errors
+/// When a matrix has no pair.
+fn check_pool(pool: &PoolPlan, config: &MatrixConfig, records: Option<&[AttemptRecord]>) -> anyhow::Result<()> {
+    let (kept, of) = (pool.kept.len(), pool.tasks.len());
+    if kept < 2 {
+        let solved = records.map_or_else(String::new, |records| {
+            let graded = records.iter().filter_map(|record| record.score.graded());
+            let (right, all) = graded.fold((0.0, 0u32), |(sum, count), grade| (sum + grade, count + 1));
+            format!(" (zero-shot, {right:.0} of {all} attempts score)")
+        });
+        bail!(
+            "the headroom filter keeps {kept} of {of} tasks{solved}; a matrix needs at least 2\n\
+             hint: widen `matrix.headroom`; for a backbone that solves next to nothing keep all tasks, add `[logprob]` and \
+             vote by it (`vote.by = \"log_probability_over_median\"`)"
+        );
+    }
+    if let Some(wanted) = config.tasks.filter(|wanted| *wanted as usize > kept) {
+        eprintln!("note: `matrix.tasks` asks for {wanted} tasks, {kept} of {of} have headroom; all of them are taken");
+    }
+    Ok(())
+}
+
+fn run_zero_shot(
+    resolved: &Resolved,
+    store: &RunStore,
+    models: &mut Models<'_>,
+    tasks: &[u32],
+    earlier: Option<&TakeOver>,
+) -> anyhow::Result<()> {
+    let seeds = resolved.config.matrix.as_ref().map_or(0, |matrix| matrix.seeds);
+    let units = matrix::zero_shot(tasks, seeds);
+    for index in 0..resolved.backbones.len() {
+        run_units(resolved, store, models, (index, "zero-shot"), &units, earlier)?;
     }
     Ok(())
 }
@@ -304,7 +356,7 @@ fn run_units(
 fn run_vote(resolved: &Resolved, store: &RunStore) -> anyhow::Result<()> {
     let config = resolved.config.vote.context("the vote stage runs with a vote config")?;
     let pool: PoolPlan = get(store, POOL_FILE)?;
-    let plan = vote::vote(&pool, &store.records()?, config.seed_groups);
+    let plan = vote::vote(&pool, &store.records()?, &config);
     put(store, VOTE_FILE, &plan)
 }
 

@@ -13,7 +13,6 @@ use super::progress::Progress;
 use super::resolve::Resolved;
 use super::{dialogue, grade};
 use crate::agent::{attempt, prompt};
-use crate::config::Headroom;
 use crate::engine::generate::Prompter;
 use crate::engine::request::{Completion, Request};
 use crate::engine::session::Session;
@@ -61,9 +60,10 @@ pub fn stage_name(model: &str) -> String {
     format!("matrix/{model}")
 }
 
-/// Every task alone.
-pub fn zero_shot(tasks: u32, seeds: u32) -> Vec<Unit> {
-    (0..tasks).flat_map(|target| (0..seeds).map(move |seed| Unit { demonstration: None, target, seed })).collect()
+/// Each of the tasks alone.
+pub fn zero_shot(tasks: &[u32], seeds: u32) -> Vec<Unit> {
+    let unit = |target, seed| Unit { demonstration: None, target, seed };
+    tasks.iter().flat_map(|target| (0..seeds).map(move |seed| unit(*target, seed))).collect()
 }
 
 /// Every ordered pair of the kept tasks, the diagonal left out.
@@ -216,29 +216,4 @@ pub(super) fn graded(task: &Task, coord: Coord, attempt: Attempt, grading: &Grad
         memory: None,
         memory_work: MemoryWork::default(),
     }
-}
-
-/// The tasks whose mean zero-shot score over strong models and seeds lies in the range, ascending. Tasks of which nothing
-/// could be graded are left out.
-pub fn headroom(records: &[AttemptRecord], models: &[String], tasks: u32, range: Option<&Headroom>) -> Vec<u32> {
-    let Some(Headroom { min, max, models: strong }) = range else {
-        return (0..tasks).collect();
-    };
-    let strong = if strong.is_empty() { models } else { strong };
-    let stages: Vec<String> = strong.iter().map(|model| stage_name(model)).collect();
-    let mut sums = vec![(0.0, 0u32); tasks as usize];
-    for record in records {
-        let is_baseline = record.coord.sequence == 0 && stages.contains(&record.coord.stage);
-        if let (true, Some(grade)) = (is_baseline, record.score.graded()) {
-            let (sum, count) = &mut sums[record.coord.step as usize];
-            *sum += grade;
-            *count += 1;
-        }
-    }
-    (0..tasks)
-        .filter(|task| {
-            let (sum, count) = sums[*task as usize];
-            count > 0 && (*min..=*max).contains(&(sum / f64::from(count)))
-        })
-        .collect()
 }

@@ -3,13 +3,16 @@
 //! [`resolve`](resolve::resolve) turns names into things, [`plan`] says what will be done before any device work,
 //! [`execute`](execute::execute) does what the store does not hold yet. A stage is a file: `matrix` (with `stopping`, where
 //! seeds may stop, and `dialogue`, whose attempts take many replies), `logprob`, `vote`, `multi_task`, `sequence` (planned by
-//! `order` and `transition`), `orders`, `attribution`.
+//! `order` and `transition`), `orders`, `attribution`. `headroom` and `pool` choose the tasks.
 
 mod attribution;
 mod beside;
+pub mod call_rates;
 mod dialogue;
+mod estimate;
 pub mod execute;
 mod grade;
+pub mod headroom;
 mod logprob;
 mod matrix;
 mod multi_task;
@@ -30,4 +33,4 @@ mod transition;
 mod vote;
 
 pub use execute::{execute, similarities};
-pub use resolve::{Resolved, resolve};
+pub use resolve::{Resolved, find, resolve};

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
 
+use super::headroom::StrongScores;
 use crate::benchmark::{self, Selection};
 use crate::config::{AgentConfig, FeedbackKind, RunConfig};
 use crate::engine::hub::{self, ModelFiles, Sources};
@@ -24,6 +25,9 @@ pub struct Resolved {
     pub data_digest: String,
     /// Tasks that the benchmark left out because nothing can pass them here, and why.
     pub ignored: BTreeMap<String, String>,
+    /// Scores of strong models, where the config names a file of them.
+    pub strong: Option<StrongScores>,
+    /// In the config's order. Empty, as `embedder` is, until model files are asked for: a plan needs none.
     pub backbones: Vec<ResolvedModel>,
     pub embedder: Option<ResolvedModel>,
     pub agents: Vec<ResolvedAgent>,
@@ -66,8 +70,23 @@ impl Resolved {
 /// Finds everything a config names; fetches model files that are not there yet.
 ///
 /// # Errors
-/// Unknown names with the nearest known one, bad options, bad data, missing isolation, models that no source yields.
+/// As [`find`]; models that no source yields.
 pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved> {
+    let found = find(config)?;
+    let fetch = |name: &String| -> anyhow::Result<ResolvedModel> {
+        Ok(ResolvedModel { name: name.clone(), files: hub::resolve(name, sources)? })
+    };
+    let models = &found.config.models;
+    let backbones = models.backbones.iter().map(fetch).collect::<anyhow::Result<Vec<_>>>()?;
+    let embedder = models.embedder.as_ref().map(fetch).transpose()?;
+    Ok(Resolved { backbones, embedder, ..found })
+}
+
+/// Finds everything a config names but the files of its models, of which only the names are checked.
+///
+/// # Errors
+/// Unknown names with the nearest known one, bad options, bad data, missing isolation.
+pub fn find(config: RunConfig) -> anyhow::Result<Resolved> {
     let benchmark = benchmark::find(&config.benchmark.name)?;
     let agents = config.agents.iter().map(|agent| resolve_agent(agent, &config)).collect::<anyhow::Result<Vec<_>>>()?;
     // What is stored with the run has every default filled in.
@@ -80,25 +99,32 @@ pub fn resolve(config: RunConfig, sources: &Sources) -> anyhow::Result<Resolved>
     let pool = benchmark.load(&selection).with_context(|| format!("benchmark `{}`", benchmark.name()))?;
     let tasks = limit(pool.tasks, config.benchmark.limit, Seed(config.seed));
     ensure!(tasks.len() >= 2, "benchmark `{}` yields {} tasks; a run needs at least 2", benchmark.name(), tasks.len());
+    let strong = strong_scores(&config, &tasks)?;
 
     let grading = Grading { allow_missing_isolation: config.scoring.allow_missing_isolation.clone() };
     check_scorers(&tasks, &grading)?;
-
-    let fetch = |name: &String| -> anyhow::Result<ResolvedModel> {
-        Ok(ResolvedModel { name: name.clone(), files: hub::resolve(name, sources)? })
-    };
-    let backbones = config.models.backbones.iter().map(fetch).collect::<anyhow::Result<Vec<_>>>()?;
-    let embedder = config.models.embedder.as_ref().map(fetch).transpose()?;
     Ok(Resolved {
         config,
         tasks,
         data_digest: pool.digest,
         ignored: pool.ignored,
-        backbones,
-        embedder,
+        strong,
+        backbones: Vec::new(),
+        embedder: None,
         agents,
         grading,
     })
+}
+
+fn strong_scores(config: &RunConfig, tasks: &[Task]) -> anyhow::Result<Option<StrongScores>> {
+    let range = config.matrix.as_ref().and_then(|matrix| matrix.headroom.as_ref());
+    let Some(path) = range.and_then(|range| range.scores.as_ref()) else { return Ok(None) };
+    let scores = StrongScores::read(path)?;
+    let rated = scores.rated(tasks)?;
+    if rated < tasks.len() {
+        eprintln!("note: {} rates {rated} of {} tasks; the others are left out", path.display(), tasks.len());
+    }
+    Ok(Some(scores))
 }
 
 fn resolve_agent(agent: &AgentConfig, config: &RunConfig) -> anyhow::Result<ResolvedAgent> {

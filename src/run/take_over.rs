@@ -29,6 +29,7 @@ const FREE: &[&str] = &[
     "config.transitions",
     "config.orders",
     "config.agents",
+    "data.scores of strong models",
     "models",
 ];
 

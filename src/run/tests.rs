@@ -109,6 +109,7 @@ fn resolved(method: &'static dyn MemoryMethod) -> Resolved {
         tasks: (0..TASKS).map(task).collect(),
         data_digest: String::new(),
         ignored: Default::default(),
+        strong: None,
         backbones: Vec::new(),
         embedder: None,
         agents: vec![agent],

@@ -1,6 +1,6 @@
 //! A run in a process of its own, killed at any moment, and what its report must not depend on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,6 +22,11 @@ pub fn finish(child: Child) {
 
 pub fn stored_bytes(folder: &Path) -> u64 {
     fs::metadata(folder.join("attempts.jsonl")).map_or(0, |file| file.len())
+}
+
+/// Lines of the log, checks included, in the order of their bytes: that of the file depends on which attempt ended first.
+pub fn records(folder: &Path) -> BTreeSet<String> {
+    fs::read_to_string(folder.join("attempts.jsonl")).unwrap().lines().map(String::from).collect()
 }
 
 /// Kills the process with SIGKILL once the log has grown by about `growth` bytes; false when it ended by itself.

@@ -249,7 +249,7 @@ fn voted(pool: &PoolPlan, records: &Units) -> VotePlan {
             relations.set(*source as usize, *target as usize, vote(&gains));
         }
     }
-    VotePlan { voters: pool.models.clone(), relations }
+    VotePlan { voters: pool.models.clone(), by: Default::default(), relations }
 }
 
 fn plan(size: Size, pool: &PoolPlan, relations: &Relations) -> SequencesPlan {

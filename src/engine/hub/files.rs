@@ -52,6 +52,12 @@ impl ModelFiles {
         }
     }
 
+    /// Whether any file holds weights.
+    pub fn has_weights(&self) -> bool {
+        let is_weights = |file: &ModelFile| file.name == TORCH || file.name.ends_with(".safetensors");
+        self.files.iter().any(is_weights) || self.with_extension("gguf").next().is_some()
+    }
+
     /// One digest for the whole model: over each file's name and sha256, in order of names. Files named by path are
     /// read for it.
     ///

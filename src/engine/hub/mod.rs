@@ -64,6 +64,58 @@ pub fn resolve(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Erro
     }
 }
 
+/// Finds what turns dialogues into a model's tokens, fetching the small files of tokenizer and templates alone where the
+/// model is not on this disk: its weights are not needed to count.
+///
+/// # Errors
+/// As [`resolve`]; [`Error::NotAModel`] too where only the weights carry a tokenizer (a GGUF file).
+pub fn resolve_text(name_or_path: &str, sources: &Sources) -> Result<ModelFiles, Error> {
+    let named = Named::find(name_or_path)?;
+    if let Some(whole) = find_local(&named, sources)? {
+        return Ok(whole);
+    }
+    let from = |address: &Address| repository::pull_text(address, sources);
+    match &named {
+        Named::Preset(preset) => match preset.address() {
+            Some(address) => from(&address),
+            None => {
+                let files: Vec<_> = preset.files.iter().filter(|file| is_text_file(&file.name)).cloned().collect();
+                check_has_tokenizer(&preset.name, files.iter().map(|file| file.name.as_str()))?;
+                pull::pull(&preset.name, &files, sources)
+            }
+        },
+        Named::Path(path) => local::open(path),
+        Named::Repository(address) => from(address),
+    }
+}
+
+/// The file that every tokenizer outside of weights is read from.
+const TOKENIZER: &str = "tokenizer.json";
+
+/// Whether a file is read for tokenizer, chat template or the tokens that end a reply.
+fn is_text_file(name: &str) -> bool {
+    const BESIDE: [&str; 7] = [
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "config.json",
+        "generation_config.json",
+    ];
+    name == TOKENIZER || BESIDE.contains(&name)
+}
+
+fn check_has_tokenizer<'a>(model: &str, mut files: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    match files.any(|name| name == TOKENIZER) {
+        true => Ok(()),
+        false => Err(Error::NotAModel {
+            place: format!("what lies beside the weights of {model}"),
+            problem: format!("it has no {TOKENIZER}; the tokenizer is inside the weights, which are not here"),
+        }),
+    }
+}
+
 /// Whether the hub can be connected to within `limit`. Behind a proxy that cannot be said, and counts as yes.
 ///
 /// # Errors

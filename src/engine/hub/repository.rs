@@ -4,7 +4,7 @@ use super::error::{Attempt, Error, Failure};
 use super::hf_hub::Hub;
 use super::preset::{HubFile, PresetFile, Source, is_inside};
 use super::store::ModelFolder;
-use super::{ModelFiles, Sources, hf_cache, pull};
+use super::{ModelFiles, Sources, check_has_tokenizer, hf_cache, is_text_file, pull};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -63,20 +63,36 @@ struct Snapshot {
 /// [`Error::NoListing`] when nothing is known of the repository, [`Error::NotAModel`] when it holds no checkpoint
 /// or several, and those of [`pull::pull`].
 pub(super) fn pull(address: &Address, sources: &Sources) -> Result<ModelFiles, Error> {
-    let folder = ModelFolder::new(sources, &address.folder_name());
-    let snapshot = match folder.read_json(SNAPSHOT) {
-        Some(snapshot) => snapshot,
-        None => {
-            let found = look(address, &folder, sources)?;
-            let files = choose(address, &found.files)?;
-            let snapshot = Snapshot { commit: found.commit, files };
-            let _lock = folder.lock(sources)?;
-            folder.write_json(SNAPSHOT, &snapshot)?;
-            snapshot
-        }
-    };
+    let snapshot = snapshot(address, sources)?;
     let model = pull::pull(&address.folder_name(), &preset_files(address, &snapshot), sources)?;
     Ok(ModelFiles { name: address.to_string(), ..model })
+}
+
+/// The same of tokenizer and templates alone.
+///
+/// # Errors
+/// As [`pull`]; [`Error::NotAModel`] too for a repository whose weights carry the tokenizer.
+pub(super) fn pull_text(address: &Address, sources: &Sources) -> Result<ModelFiles, Error> {
+    let snapshot = snapshot(address, sources)?;
+    let mut files = preset_files(address, &snapshot);
+    files.retain(|file| is_text_file(&file.name));
+    check_has_tokenizer(&address.to_string(), files.iter().map(|file| file.name.as_str()))?;
+    let model = pull::pull(&address.folder_name(), &files, sources)?;
+    Ok(ModelFiles { name: address.to_string(), ..model })
+}
+
+/// What the repository held when it was first pulled; looked up and recorded where that is now.
+fn snapshot(address: &Address, sources: &Sources) -> Result<Snapshot, Error> {
+    let folder = ModelFolder::new(sources, &address.folder_name());
+    if let Some(snapshot) = folder.read_json(SNAPSHOT) {
+        return Ok(snapshot);
+    }
+    let found = look(address, &folder, sources)?;
+    let files = choose(address, &found.files)?;
+    let snapshot = Snapshot { commit: found.commit, files };
+    let _lock = folder.lock(sources)?;
+    folder.write_json(SNAPSHOT, &snapshot)?;
+    Ok(snapshot)
 }
 
 /// A repository's checkpoint as it was pulled earlier.

@@ -6,7 +6,7 @@ use super::setting::{self, Difference, Scope};
 use crate::report::data::ReportData;
 use crate::report::section::Section;
 use crate::report::table::{Cell, Column, Kind, Table};
-use crate::report::view::{self, View};
+use crate::report::view::View;
 
 const DECIDED: &str = "decided pairs";
 
@@ -55,7 +55,7 @@ pub(super) fn table_3(data: &ReportData, differences: &[Difference]) -> Option<S
     }
     let mut theirs = View::new(format!("Table 3 as printed, {}", data.published_name()), 1, &["model", "agreement"]);
     for (model, value) in published::table_3(data.published_benchmark()) {
-        theirs.rows.push(vec![model.into(), view::share(Some(value / 100.0))]);
+        theirs.rows.push(vec![model.into(), format!("{value:.2}")]);
     }
     let decided = shares.iter().find(|share| share.agent == DECIDED)?;
     let mut notes = vec![format!(

@@ -37,7 +37,13 @@ impl Beside {
     /// The published number as printed, a dash where there is none.
     pub fn theirs(&self, is_signed: bool) -> String {
         let Some(value) = self.published else { return "–".into() };
-        if is_signed { view::signed(value / 100.0) } else { view::share(Some(value / 100.0)) }
+        // With as many decimals as the paper prints.
+        let digits = format!("{:.1$}", value.abs(), if self.of == "figure 5" { 1 } else { 2 });
+        match value {
+            value if value < 0.0 => format!("−{digits}"),
+            value if value > 0.0 && is_signed => format!("+{digits}"),
+            _ => digits,
+        }
     }
 
     pub fn dot(&self, series: usize) -> Dot {

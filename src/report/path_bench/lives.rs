@@ -164,7 +164,8 @@ pub(super) fn figure_4(data: &ReportData, differences: &[Difference]) -> Option<
     let panel = DotPanel { title: String::new(), rows: rows.collect() };
     let names: Vec<String> = histories.iter().map(|history| format!("{history} history")).collect();
     let view_rows = changes.into_iter().map(|change| {
-        let labels = vec![change.condition.clone(), change.agent.clone(), change.method.clone()];
+        let method = if change.method.is_empty() { "–".to_string() } else { change.method.clone() };
+        let labels = vec![change.condition.clone(), change.agent.clone(), method];
         let rest = vec![change.n.to_string()];
         Row { labels, numbers: vec![change], rest }
     });

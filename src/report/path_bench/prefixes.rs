@@ -6,7 +6,7 @@ use super::setting::{self, Difference, Scope};
 use crate::metric::Interval;
 use crate::record::experiment::PrefixKind;
 use crate::report::data::ReportData;
-use crate::report::multi_task::PrefixGain;
+use crate::report::multi_task::{MultiTask, PrefixGain};
 use crate::report::section::{Drawing, Section, legend};
 use crate::report::svg::{self, Bracket, Line, Point};
 use crate::report::table::{Cell, Column, Kind, Table};
@@ -55,18 +55,13 @@ pub(super) fn figure_7(data: &ReportData, differences: &[Difference]) -> anyhow:
             (row.of - row.graded).to_string(),
         ]);
     }
-    let verdicts: Vec<String> = multi_task
+    let verdicts: Vec<String> =
+        multi_task.plan.lengths.iter().map(|length| format!("{length}: {}", verdict(multi_task, *length))).collect();
+    let above: Vec<String> = multi_task
         .plan
         .lengths
         .iter()
-        .map(|length| {
-            let verdict = match multi_task.holds(*length) {
-                Some(true) => "holds",
-                Some(false) => "does not hold",
-                None => "not known yet",
-            };
-            format!("{length}: {verdict}")
-        })
+        .map(|length| format!("{length}: {}", above_random(multi_task, *length)))
         .collect();
     let drawings =
         if multi_task.rows.iter().any(|row| row.value.is_some()) { vec![drawing(data)?] } else { Vec::new() };
@@ -83,9 +78,38 @@ pub(super) fn figure_7(data: &ReportData, differences: &[Difference]) -> anyhow:
                 "The direction of the vote (positive prefixes above zero and negative below), by number of demonstrations: {}.",
                 verdicts.join("; ")
             ),
+            format!(
+                "Any demonstration may help by showing what an answer looks like: what the vote adds is the distance from random \
+                 prefixes. Positive minus random, random minus negative (points): {}.",
+                above.join("; ")
+            ),
             setting::line(differences, &[Scope::Matrix, Scope::MultiTask]),
         ],
     }))
+}
+
+/// Whether the direction of the vote survives at a length, and whether by more than the means.
+fn verdict(multi_task: &MultiTask, length: u32) -> &'static str {
+    let excludes =
+        |kind, side: fn(Interval) -> bool| multi_task.row(kind, length).and_then(|row| row.interval).is_some_and(side);
+    let is_sure = excludes(PrefixKind::Positive, |interval| interval.low > 0.0)
+        && excludes(PrefixKind::Negative, |interval| interval.high < 0.0);
+    match multi_task.holds(length) {
+        Some(true) if is_sure => "holds",
+        Some(true) => "holds in the mean alone",
+        Some(false) => "does not hold",
+        None => "not known yet",
+    }
+}
+
+fn above_random(multi_task: &MultiTask, length: u32) -> String {
+    let value = |kind| multi_task.row(kind, length).and_then(|row| row.value);
+    let random = value(PrefixKind::Random);
+    let difference = |left: Option<f64>, right: Option<f64>| {
+        left.zip(right).map_or_else(|| "n/a".to_string(), |(left, right)| view::signed(left - right))
+    };
+    let (positive, negative) = (value(PrefixKind::Positive), value(PrefixKind::Negative));
+    format!("{}, {}", difference(positive, random), difference(random, negative))
 }
 
 fn drawing(data: &ReportData) -> anyhow::Result<Drawing> {
@@ -117,7 +141,8 @@ fn drawing(data: &ReportData) -> anyhow::Result<Drawing> {
         legend: legend(["positive prefixes", "negative prefixes", "random prefixes"]),
         svg,
         caption: "Lines are ours with 95 % bands over targets; the brackets at the right are the published ranges over 3 to 12 \
-                  demonstrations (BigCodeBench). Positive above zero and negative below: the vote's direction survives."
+                  demonstrations (BigCodeBench). Positive above zero and negative below: the vote's direction survives; how far it is above random prefixes, \
+                  the vote's own part."
             .into(),
     })
 }

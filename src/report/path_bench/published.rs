@@ -72,10 +72,11 @@ impl ReportData {
         self.memory_of(agent) == Some("seu")
     }
 
-    /// The benchmark of the paper whose numbers stand beside the run's: its own, or BigCodeBench for a run on other tasks.
+    /// The benchmark of the paper whose numbers stand beside the run's: its own, WildToolBench for other tool use, or
+    /// BigCodeBench for a run on other tasks.
     pub(in crate::report) fn published_benchmark(&self) -> &'static str {
         match self.identity.config.pointer("/benchmark/name").and_then(Value::as_str) {
-            Some("wildtoolbench") => "wildtoolbench",
+            Some("wildtoolbench" | "bfcl") => "wildtoolbench",
             _ => "bigcodebench",
         }
     }

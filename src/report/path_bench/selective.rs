@@ -5,6 +5,7 @@ use super::published;
 use super::setting::{self, Difference, Scope};
 use crate::metric::PathMetric;
 use crate::report::data::ReportData;
+use crate::report::memory_use;
 use crate::report::section::Section;
 use crate::report::sequence::{Contrast, ContrastKind};
 
@@ -76,7 +77,10 @@ pub(super) fn table_2(data: &ReportData, differences: &[Difference]) -> Option<S
         intro: "The agent whose recalled memories are judged before use, minus the same agent without the judge, sequence by \
                 sequence and run by run. Negative is good for ΔFGT alone."
             .into(),
-        tables: vec![beside::view(title, &labels, &metrics, rows.collect(), &["sequences"])],
+        tables: vec![
+            beside::view(title, &labels, &metrics, rows.collect(), &["sequences"]),
+            memory_use::judged_view(data),
+        ],
         drawings: Vec::new(),
         notes: vec![setting::line(differences, &[Scope::Matrix, Scope::Sequences, Scope::Selective])],
     })

@@ -1,9 +1,12 @@
 //! What of a run is not as in PATH-Bench, computed from the run's own config and plans: a number beside a published one
 //! says what it may be compared in.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::published;
+use crate::record::plan::VoteMeasure;
 use crate::report::data::ReportData;
 use crate::report::view::View;
 
@@ -140,6 +143,16 @@ impl Found<'_> {
         if !["bigcodebench", "wildtoolbench"].contains(&benchmark.as_str()) {
             self.add(Scope::Everything, "tasks", "BigCodeBench and WildToolBench".into(), benchmark.clone());
         }
+        if benchmark == "bigcodebench" {
+            let environment = self.config("/benchmark/options/environment").as_str().map(String::from);
+            let python = self.config("/benchmark/options/python").as_str().unwrap_or("python3").to_string();
+            if environment.is_none() {
+                let here = format!("`{python}` as it is on this machine");
+                self.add(Scope::Everything, "Python of the tests", "3.10 with pinned packages".into(), here);
+            }
+            let split = self.config("/benchmark/options/split").as_str().unwrap_or("instruct").to_string();
+            self.add(Scope::Everything, "split of the prompts", "not stated".into(), split);
+        }
         if self.config("/benchmark/options/libraries").as_str() == Some("standard") {
             self.add(Scope::Everything, "libraries of the tasks", "all".into(), "the standard library alone".into());
         }
@@ -147,10 +160,16 @@ impl Found<'_> {
         if let Some((kept, of)) = kept.filter(|(kept, _)| *kept != 120) {
             self.add(Scope::Everything, "pool", "120 tasks with headroom".into(), format!("{kept} of {of} tasks"));
         }
-        if self.config("/matrix/headroom").is_null() {
-            let paper = "tasks that strong models always or never solve are left out";
-            self.add(Scope::Everything, "headroom filter", paper.into(), "none".into());
-        }
+        let paper = "by strong models' scores, limits not stated";
+        let bound = |name: &str| self.config(&format!("/matrix/headroom/{name}")).as_f64();
+        let here = match (bound("min"), bound("max")) {
+            (Some(min), Some(max)) if min > 0.0 || max < 1.0 => {
+                let of = if self.config("/matrix/headroom/scores").is_null() { "this run" } else { "a file" };
+                format!("scores of {of} in {min}..{max}")
+            }
+            _ => "none".into(),
+        };
+        self.add(Scope::Everything, "headroom filter", paper.into(), here);
         let backbone = self.config("/models/backbones/0").as_str().unwrap_or("unknown").to_string();
         self.text(Scope::Everything, "backbone of the agents", "DeepSeek-V4-Flash", &backbone);
         let sampling = self.config("/sampling");
@@ -164,6 +183,13 @@ impl Found<'_> {
     fn matrix(&mut self) {
         let voters = self.data.vote.as_ref().map_or_else(|| "none".into(), |vote| vote.voters.join(", "));
         self.text(Scope::Matrix, "voters", "DeepSeek-V4-Flash, GPT-5.4-mini, GLM-5.0", &voters);
+        let by = self.data.vote.as_ref().map(|vote| vote.by);
+        if let Some(VoteMeasure::LogProbability | VoteMeasure::LogProbabilityOverMedian) = by {
+            let over =
+                if by == Some(VoteMeasure::LogProbability) { "alone" } else { "its median behind all demonstrations" };
+            let here = format!("log-probability of the reference, minus {over}");
+            self.add(Scope::Matrix, "gains that vote", "score, minus alone".into(), here);
+        }
         self.number(Scope::Matrix, "seeds of a pair", 5, self.config_number("/matrix/seeds"));
         if !self.config("/matrix/stopping").is_null() {
             self.add(Scope::Matrix, "seeds", "all".into(), "end once a sign is settled".into());
@@ -208,6 +234,31 @@ impl Found<'_> {
         budgets.dedup();
         if !budgets.is_empty() {
             self.add(scope, "tokens of memory shown", "not stated".into(), budgets.join(", "));
+        }
+        self.memory_calls(scope);
+    }
+
+    /// What memories are told, and how their own calls to the backbone are asked.
+    fn memory_calls(&mut self, scope: Scope) {
+        let remembers = |agent: &&Value| agent["memory"].as_str() != Some("none");
+        let agents: Vec<Value> = self.data.agents().filter(remembers).cloned().collect();
+        let distinct = |texts: Vec<String>| -> String {
+            texts.into_iter().collect::<BTreeSet<String>>().into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let told = agents.iter().filter_map(|agent| agent["feedback"].as_str()).map(String::from).collect();
+        let told = distinct(told);
+        if !told.is_empty() {
+            self.add(scope, "what a memory is told of an attempt", "not stated".into(), told);
+        }
+        let is_held = |options: &Value| options["constrained"].as_bool() == Some(true);
+        if agents.iter().any(|agent| is_held(&agent["options"]) || is_held(&agent["options"]["options"])) {
+            let here = "held to a grammar where their form is known".to_string();
+            self.add(scope, "replies to a memory's own calls", "free text".into(), here);
+        }
+        let limits = agents.iter().filter_map(|agent| agent["max_call_tokens"].as_u64()).map(|most| most.to_string());
+        let limits = distinct(limits.collect());
+        if !limits.is_empty() {
+            self.add(scope, "most tokens of such a reply", "not stated".into(), limits);
         }
     }
 

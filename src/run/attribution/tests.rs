@@ -234,6 +234,7 @@ fn resolved() -> crate::run::Resolved {
         tasks: (0..12).map(task).collect(),
         data_digest: String::new(),
         ignored: BTreeMap::new(),
+        strong: None,
         backbones: Vec::new(),
         embedder: None,
         agents: vec![agent],

@@ -1,20 +1,21 @@
 """Verdicts of the official evaluator, for tests/bigcodebench_official.rs.
 
     python make.py DATA solutions verdicts.json
-    python make.py DATA replies RUN_FOLDER replies.jsonl
+    python make.py DATA replies RUN_FOLDER verdicts.json
 
 DATA is the published file v0.1.4 (.jsonl.gz). Needs the package `bigcodebench` 0.2.5 with numpy, matplotlib and
 tree-sitter-python. Its checks run in this Python with no isolation worth the name: run it as a user without rights, as
 the official image does (root may write everywhere, and four published solutions then fail), on a machine that can be lost.
 
 `solutions` judges the published solution and one spoilt solution of every task that imports the standard library alone.
-`replies` judges what a model wrote in the zero-shot part of a run of ours, cleaned by the official sanitizer. What the
-programs print goes to standard output.
+`replies` judges what a model wrote in the zero-shot part of a run of ours (the config that the test holds), cleaned by the
+official sanitizer, and adds the letters and a digest of the replies. What the programs print goes to standard output.
 """
 
 import ast
 import concurrent.futures
 import gzip
+import hashlib
 import json
 import re
 import sys
@@ -100,18 +101,20 @@ def main():
 
     named = {"bigcodebench/" + record["task_id"].rsplit("/", 1)[1]: record for record in records}
     with open(sys.argv[3] + "/attempts.jsonl") as file:
-        attempts = [json.loads(line[line.index("{") :]) for line in file]
-    attempts = [a.get("record", a) for a in attempts]
-    attempts = [a for a in attempts if a["task"] in named and a["coord"]["sequence"] == 0]
+        attempts = [json.loads(line)["record"] for line in file]
+    attempts = [a for a in attempts if a["coord"]["sequence"] == 0]
+    attempts.sort(key=lambda a: a["coord"]["step"])
+    replies = [a["attempt"]["turns"][-1]["content"] for a in attempts]
     jobs = []
-    for attempt in attempts:
+    for attempt, reply in zip(attempts, replies):
         record = named[attempt["task"]]
-        jobs.append((record, sanitize(attempt["attempt"]["turns"][-1]["content"], record["entry_point"])))
+        jobs.append((record, sanitize(reply, record["entry_point"])))
+    with open(sys.argv[4]) as file:
+        verdicts = json.load(file)
+    verdicts["written"] = judged(jobs)
+    verdicts["replies"] = hashlib.sha256("\0".join(replies).encode()).hexdigest()
     with open(sys.argv[4], "w") as out:
-        for attempt, verdict in zip(attempts, judged(jobs)):
-            reply = attempt["attempt"]["turns"][-1]["content"]
-            row = {"task": attempt["task"], "reply": reply, "official": verdict}
-            print(json.dumps(row, ensure_ascii=False), file=out)
+        print(json.dumps(verdicts, indent=1), file=out)
 
 
 main()
