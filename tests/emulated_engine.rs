@@ -145,7 +145,7 @@ fn a_model_in_parts_draws_the_tokens_of_the_whole_in_any_batch() {
 }
 
 /// Kernels started in graphs: a whole run with requests that come and go, prompts in chunks, tables that grow block by block,
-/// rows that give way to others and begin again; once cold and once on a warm cache.
+/// a cache that forgets; once cold and once on a warm cache.
 #[test]
 fn graphs_change_no_bit_of_a_whole_run() {
     let open = |launching: Launching| Device::emulated_with(0, launching);
@@ -166,7 +166,7 @@ fn graphs_change_no_bit_of_a_whole_run() {
     let requests: Vec<Request> = (0..7).map(request).collect();
     let written = Written::new(TINY, Storage::F32, 11);
     let run = |device: &Device| {
-        // Not enough for all four rows at their longest: some are computed again.
+        // Too few to keep what has been computed.
         let block_bytes = written.load(device).decoder.geometry().kv(1).bytes_per_block() as u64;
         let options = EngineOptions {
             max_batch: 4,
@@ -184,8 +184,8 @@ fn graphs_change_no_bit_of_a_whole_run() {
     let (found, stats) = run(&device);
     assert_eq!(found, expected);
     let launches = device.launches();
-    println!("{launches:?} in {} steps, {} rows again", stats.steps, stats.preemptions);
+    println!("{launches:?} in {} steps, {} blocks forgotten", stats.steps, stats.evictions);
     assert!(launches.graphs >= 2 && launches.repeats > 20 && launches.nodes_set > 0, "{launches:?}");
     assert_eq!((launches.refused, open(Launching::Direct).unwrap().launches()), (0, Launches::default()));
-    assert!(stats.preemptions > 0, "{stats:?}");
+    assert!(stats.evictions > 0, "{stats:?}");
 }
