@@ -171,7 +171,7 @@ fn graphs_change_no_bit_of_a_whole_run() {
         let options = EngineOptions {
             max_batch: 4,
             prefill_chunk: 24,
-            kv_memory_bytes: Some(6 * block_bytes),
+            kv_memory_bytes: Some(12 * block_bytes),
             kv_type: EXACT,
             ..EngineOptions::default()
         };
