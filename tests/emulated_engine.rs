@@ -33,7 +33,7 @@ fn requests() -> Vec<Request> {
     ];
     let request = |(index, sampling): (usize, Sampling)| {
         let own = engine::random_tokens(&mut stream, 3 + index * 4);
-        let tokens = if index % 2 == 0 { [shared.clone(), own].concat() } else { own };
+        let tokens = if index.is_multiple_of(2) { [shared.clone(), own].concat() } else { own };
         Request { tokens, sampling, seed: 40 + index as u64 }
     };
     ways.into_iter().enumerate().map(request).collect()
@@ -156,8 +156,8 @@ fn graphs_change_no_bit_of_a_whole_run() {
     let shared = engine::random_tokens(&mut stream, 20);
     let request = |index: usize| {
         let own = engine::random_tokens(&mut stream, 3 + index * 7 % 23);
-        let tokens = if index % 2 == 0 { [shared.clone(), own].concat() } else { own };
-        let logprobs = if index % 3 == 0 { 2 } else { 0 };
+        let tokens = if index.is_multiple_of(2) { [shared.clone(), own].concat() } else { own };
+        let logprobs = if index.is_multiple_of(3) { 2 } else { 0 };
         // From a few tokens to more than two blocks.
         let max_tokens = 4 + index * 11 % 37;
         let sampling = Sampling { temperature: 0.8, max_tokens, ignore_eos: true, logprobs, ..Sampling::default() };

@@ -154,6 +154,9 @@ pub fn products_of_all_experts_are_those_of_each(device: &Device) -> Checked {
     Ok(())
 }
 
+/// Where rows went, the layers that multiplied them, and the products of each.
+type Computed = (Routes, Vec<Layer>, Vec<Vec<f32>>);
+
 fn check_spread(device: &Device, format: Format, k: usize, spread: &Spread) -> Checked {
     let cpu = Device::cpu(1);
     let Spread { name, tokens, experts: count, chosen, logit } = *spread;
@@ -162,7 +165,7 @@ fn check_spread(device: &Device, format: Format, k: usize, spread: &Spread) -> C
     // Two projections of the same rows, of which one adds vectors; less than a tile of rows, and more than one.
     let shapes = [([20, k], true), ([70, k], false)];
     let what = format!("{format:?} [{k}], {name}");
-    let run = |device: &Device| -> Result<(Routes, Vec<Layer>, Vec<Vec<f32>>), String> {
+    let run = |device: &Device| -> Result<Computed, String> {
         let failed = |error| format!("{what}: {error}");
         let mut routes = Routes::default();
         experts::route(device, &mut routes, &logits, count, chosen, Shares::OfChosen).map_err(failed)?;
@@ -197,7 +200,7 @@ fn check_spread(device: &Device, format: Format, k: usize, spread: &Spread) -> C
             }
         }
     }
-    if matches!(format, Format::BF16 | Format::F16) && k % 8 == 0 {
+    if matches!(format, Format::BF16 | Format::F16) && k.is_multiple_of(8) {
         return Ok(());
     }
     let (_, _, expected) = run(&cpu)?;
