@@ -92,12 +92,8 @@ impl<'a> Group<'a> {
         let mut blocks = 0;
         for (placed, (out, weights)) in placed.each.iter_mut().zip(products) {
             let (experts, rows) = (weights.on_device().table(), weights.rows());
-            *placed = ExpertProduct {
-                experts,
-                out: self.op.output(&mut **out)?,
-                rows: rows as i32,
-                first_block: blocks as i32,
-            };
+            *placed =
+                ExpertProduct { experts, out: self.op.output(out)?, rows: rows as i32, first_block: blocks as i32 };
             blocks += rows.div_ceil(rows_a_block);
         }
         Ok((placed, [blocks as u32, self.routes.most_tiles() as u32, 1]))
