@@ -264,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn kv_memory_is_keys_and_values_of_every_layer_in_f32() {
-        // 2 × 30 layers × 3 heads × 64 numbers × 4 bytes × 1000 tokens.
-        assert_eq!(with_template(None).kv_bytes_per_1000_tokens(), Some(46_080_000));
+    fn kv_memory_is_keys_and_values_of_every_layer_in_f16() {
+        // 2 × 30 layers × 3 heads × 64 numbers × 2 bytes × 1000 tokens.
+        assert_eq!(with_template(None).kv_bytes_per_1000_tokens(), Some(23_040_000));
         let unknown = Card { dimensions: Dimensions::default(), ..with_template(None) };
         assert_eq!(unknown.kv_bytes_per_1000_tokens(), None);
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(dimensions.states, Some((6, 3 * 96 + 512)));
         let card = Card { dimensions, ..with_template(None) };
         // A block of 16 tokens: two layers of keys and values, six states.
-        assert_eq!(card.kv_bytes_per_1000_tokens(), Some((2 * 2 * 16 * 16 * 4 + 6 * 800 * 4) * 1000 / 16));
+        assert_eq!(card.kv_bytes_per_1000_tokens(), Some((2 * 2 * 16 * 16 * 2 + 6 * 800 * 4) * 1000 / 16));
     }
 
     #[test]
