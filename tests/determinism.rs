@@ -16,7 +16,7 @@ use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{EngineOptions, Session};
 use lifelong::seed::Seed;
 use lifelong_kernels::{Device, InstructionSet, KvType};
-use support::{Outcome, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
+use support::{Outcome, Storage, TINY, Written, block_bytes, outcome, outcomes, probe, random_tokens, start};
 
 fn model() -> LoadedModel {
     static MODEL: OnceLock<LoadedModel> = OnceLock::new();
@@ -169,7 +169,7 @@ fn late_join_and_early_end_of_a_mate_do_not_matter() {
 fn survivors_of_cancellation_are_undisturbed_and_blocks_come_back() {
     let (requests, expected) = reference();
     let model = model();
-    let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&model);
     let options = EngineOptions { kv_memory_bytes: Some(block * 70), ..EngineOptions::default() };
     let engine = start(&model, options);
     let session = engine.session();
@@ -210,7 +210,7 @@ fn preemption_and_eviction_do_not_matter() {
     requests.extend((0..4).map(|seed| probe(shared.clone(), 0.9, 60, seed)));
     let model = model();
     let expected = fresh(&model, &requests);
-    let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&model);
     for (blocks, prefix_cache) in [(8, true), (8, false), (20, true), (33, true)] {
         // A budget need not be a whole number of blocks.
         let kv_memory_bytes = Some(block * blocks + block / 2);

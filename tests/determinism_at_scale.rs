@@ -14,7 +14,7 @@ use lifelong::engine::request::Request;
 use lifelong::engine::session::{Engine, EngineOptions};
 use lifelong::seed::{Seed, Stream};
 use lifelong_kernels::Device;
-use support::{Outcome, Shape, Storage, TINY, Written, outcomes, probe, random_tokens, start};
+use support::{Outcome, Shape, Storage, TINY, Written, block_bytes, outcomes, probe, random_tokens, start};
 
 const PROMPTS: usize = 1000;
 const LONGEST: usize = 1500;
@@ -73,7 +73,7 @@ impl World {
     /// The outcomes of all requests.
     fn run(&self, scheduling: Scheduling) -> Vec<Outcome> {
         let model = &self.models[scheduling.threads - 1];
-        let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+        let block = block_bytes(model);
         let blocks = if scheduling.cache == Cache::EvictedAndBack { 200 } else { 40 * self.requests.len() as u64 };
         let options = EngineOptions {
             max_batch: scheduling.max_batch,

@@ -17,7 +17,7 @@ use lifelong::engine::session::{EngineOptions, Session};
 use lifelong::engine::tokenizer::Specials;
 use lifelong::seed::Seed;
 use lifelong_kernels::{Device, InstructionSet};
-use support::{Storage, TINY, Written, outcomes, probe, random_tokens, start};
+use support::{Storage, TINY, Written, block_bytes, outcomes, probe, random_tokens, start};
 
 fn model() -> LoadedModel {
     static MODEL: OnceLock<LoadedModel> = OnceLock::new();
@@ -116,7 +116,7 @@ fn company_and_preemption_do_not_matter_to_either_kind() {
     let mut stream = Seed(22).stream();
     let completions: Vec<Request> = (0..6).map(|seed| probe(random_tokens(&mut stream, 14), 1.0, 80, seed)).collect();
     let alone = outcomes(&start(&model, EngineOptions::default()).session(), &completions);
-    let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&model);
     let options = EngineOptions { kv_memory_bytes: Some(20 * block), max_batch: 6, ..EngineOptions::default() };
     let engine = start(&model, options);
     let session = engine.session();
@@ -153,7 +153,7 @@ fn a_reference_behind_a_prompt_that_was_attempted_computes_only_itself() {
 #[test]
 fn what_cannot_be_rated_fails_alone_and_says_why() {
     let model = model();
-    let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&model);
     let engine = start(&model, EngineOptions { kv_memory_bytes: Some(16 * block), ..EngineOptions::default() });
     let request = |prompt: usize, continuation: usize| ForcedRequest {
         prompt: vec![1; prompt],

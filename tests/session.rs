@@ -18,7 +18,7 @@ use lifelong::engine::tokenizer::Specials;
 use lifelong::seed::Seed;
 use lifelong_kernels::{Device, KvCache, Values};
 use lifelong_models::{Batch, Decoder, Geometry, Scratch};
-use support::{END, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
+use support::{END, Storage, TINY, Written, block_bytes, outcome, outcomes, probe, random_tokens, start};
 
 fn model() -> LoadedModel {
     static MODEL: OnceLock<LoadedModel> = OnceLock::new();
@@ -32,7 +32,7 @@ fn prompt(seed: u64, count: usize) -> Vec<u32> {
 #[test]
 fn invalid_requests_fail_alone_and_say_why() {
     let model = model();
-    let block = model.decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&model);
     let engine = start(&model, EngineOptions { kv_memory_bytes: Some(8 * block), ..EngineOptions::default() });
     let good = probe(prompt(1, 20), 0.0, 5, 0);
     let with = |tokens: Vec<u32>, max_tokens| probe(tokens, 0.0, max_tokens, 0);

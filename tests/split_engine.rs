@@ -4,7 +4,7 @@
 #[path = "support/engine.rs"]
 mod engine;
 
-use engine::{Outcome, Storage, TINY, Written, outcome, outcomes, probe, random_tokens, start};
+use engine::{Outcome, Storage, TINY, Written, block_bytes, outcome, outcomes, probe, random_tokens, start};
 use lifelong::engine::error::Error;
 use lifelong::engine::request::Request;
 use lifelong::engine::session::{Engine, EngineOptions};
@@ -56,7 +56,7 @@ fn completions_are_those_of_the_whole_in_any_batch_and_over_any_copies() {
 #[test]
 fn the_cache_is_counted_by_device() {
     let written = Written::new(TINY, Storage::F32, 4);
-    let block = written.load(&Device::cpu(1)).decoder.geometry().kv(1).bytes_per_block() as u64;
+    let block = block_bytes(&written.load(&Device::cpu(1)));
     let budget = |device: &Device| {
         let options = EngineOptions { kv_memory_bytes: Some(3 * block), ..EngineOptions::default() };
         let engine = start(&written.load(device), options);

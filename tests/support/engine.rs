@@ -10,8 +10,13 @@ use lifelong::engine::request::{Completion, Finish, Request};
 use lifelong::engine::sampling::Sampling;
 use lifelong::engine::session::{Engine, EngineOptions, Session};
 use lifelong::seed::{Seed, Stream};
-use lifelong_kernels::Device;
+use lifelong_kernels::{Device, KvGeometry, KvType};
 use serde_json::json;
+
+/// Bytes of a block of the model's cache as the engine keeps it unless asked otherwise.
+pub fn block_bytes(model: &LoadedModel) -> u64 {
+    KvGeometry { kv_type: KvType::F16, ..model.decoder.geometry().kv(1) }.bytes_per_block() as u64
+}
 
 /// How the tiny model's matrices are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
