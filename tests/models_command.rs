@@ -122,8 +122,8 @@ fn a_preset_of_the_users_own_is_pulled_and_described() {
         "layers        4\n",
         "heads         3 (key-value 1) of 64\n",
         "weights       24 B (1 × F32)\n",
-        // 2 × 4 layers × 1 head × 64 numbers × 4 bytes × 1000 tokens.
-        "KV cache      2.05 MB per 1000 tokens\n",
+        // 2 × 4 layers × 1 head × 64 numbers × 2 bytes × 1000 tokens.
+        "KV cache      1.02 MB per 1000 tokens\n",
         "chat template none\n",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
