@@ -131,7 +131,7 @@ fn a_preset_of_the_users_own_is_pulled_and_described() {
     let json: serde_json::Value = serde_json::from_str(&bench.stdout(&["show", preset, "--json"])).unwrap();
     assert_eq!(json["runs"], false);
     assert_eq!(json["here"], true);
-    assert_eq!(json["kv_bytes_per_1000_tokens"], 2_048_000);
+    assert_eq!(json["kv_bytes_per_1000_tokens"], 1_024_000);
     assert_eq!(json["checkpoint"]["dimensions"]["context"], 77);
     assert_eq!(json["files"][0]["sha256"], Digest::of(&safetensors()).to_string());
 
