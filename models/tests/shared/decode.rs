@@ -1,6 +1,6 @@
 //! Running a decoder the simple way: one request, its own cache.
 
-use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment, Values};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, KvGeometry, KvType, Segment, Values};
 use lifelong_models::architecture::{Batch, Decoder, Scratch};
 
 /// Logits `[tokens, V]` of one request, computed in steps of `chunk` tokens.
@@ -10,8 +10,20 @@ pub fn logits(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: usize
 
 /// As [`logits`], of the tokens from position `first` on.
 pub fn logits_from(model: &dyn Decoder, device: &Device, tokens: &[u32], chunk: usize, first: usize) -> Vec<f32> {
+    logits_over(model, device, tokens, chunk, first, KvType::F32)
+}
+
+/// As [`logits_from`], over keys and values kept in this way.
+pub fn logits_over(
+    model: &dyn Decoder,
+    device: &Device,
+    tokens: &[u32],
+    chunk: usize,
+    first: usize,
+    kv_type: KvType,
+) -> Vec<f32> {
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
-    let mut cache = KvCache::new(device, model.geometry().kv(blocks)).unwrap();
+    let mut cache = KvCache::new(device, KvGeometry { kv_type, ..model.geometry().kv(blocks) }).unwrap();
     // Blocks out of order: only the table knows where a token stands.
     let tables: Vec<u32> = (0..blocks as u32).rev().collect();
     let (mut scratch, mut logits, mut all) = (Scratch::default(), Values::default(), Vec::new());
