@@ -9,8 +9,9 @@ use std::process::{Command, Output};
 
 use checks::workshop::{Sanitiser, Workshop, overlay};
 use checks::{Check, Checked, attention, delta, draw, elementwise, experts, products, sample};
-use lifelong_kernels::Device;
 use lifelong_kernels::limits::Limits;
+use lifelong_kernels::ops::exchange;
+use lifelong_kernels::{Device, Error, Values};
 
 /// Every file of kernels, and checks that run them.
 const FILES: &[(&str, &[Check])] = &[
@@ -28,6 +29,7 @@ const FILES: &[(&str, &[Check])] = &[
     ("delta.cu", &[delta::the_delta_rule_has_the_processors_bits]),
     ("draw.cu", &[draw::drawn_weights_are_the_processors]),
     ("embed.cu", &[elementwise::look_ups]),
+    ("exchange.cu", &[exchanges]),
     ("experts.cu", &[experts::routes, experts::experts_and_back, experts::products_of_all_experts_are_those_of_each]),
     ("kv.cu", &[attention::copied_blocks_are_the_blocks]),
     ("limits.cu", &[limits]),
@@ -49,6 +51,23 @@ const FILES: &[(&str, &[Check])] = &[
     ("rope.cu", &[elementwise::rotations]),
     ("sample.cu", &[sample::draws_are_the_processors, sample::rows_without_numbers_draw_nothing]),
 ];
+
+/// Both exchanges, between two GPUs.
+fn exchanges(_: &Device) -> Checked {
+    let both = || -> Result<(), Error> {
+        let group = Device::group(vec![Device::emulated(0)?, Device::emulated(1)?])?;
+        group.together(vec![(), ()], |device, ()| {
+            let mut sum = Values::copied(device, &[0.5; 300])?;
+            exchange::sum(device, &mut sum)?;
+            let (rank, rows, width) = (device.rank(), 3, 9);
+            let own = Values::copied(device, &vec![1.5; rows * rank.share(width).len()])?;
+            let mut all = Values::zeros(device, if rank.is_first() { rows * width } else { 0 })?;
+            exchange::columns(device, &mut all, &own, width)?;
+            device.synchronize()
+        })
+    };
+    both().map_err(|error| error.to_string())
+}
 
 fn limits(device: &Device) -> Checked {
     Limits::measure(device, 1 << 16).map(drop).map_err(|error| error.to_string())
