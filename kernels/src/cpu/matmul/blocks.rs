@@ -202,6 +202,11 @@ fn multiply_rows<
 }
 
 #[inline(always)]
+fn dot<V: Vector, const BITS: usize>(v: V, sum: V::Integers, weights: V::Bytes, x: [i8; 4]) -> V::Integers {
+    if BITS == 4 { v.dot_small(sum, weights, x) } else { v.dot(sum, weights, x) }
+}
+
+#[inline(always)]
 #[allow(clippy::needless_range_loop, clippy::too_many_arguments)] // rows index several arrays that must stay in registers
 fn multiply_panel<
     V: Vector,
@@ -252,12 +257,7 @@ fn multiply_panel<
             }
             for quad in columns.clone() {
                 for row in 0..R {
-                    let x = levels[row * 8 + quad];
-                    dots[row] = if BITS == 4 {
-                        v.dot_small(dots[row], quads[quad], x)
-                    } else {
-                        v.dot(dots[row], quads[quad], x)
-                    };
+                    dots[row] = dot::<V, BITS>(v, dots[row], quads[quad], levels[row * 8 + quad]);
                 }
             }
             if FINE == 1 {
@@ -267,12 +267,7 @@ fn multiply_panel<
                 }
                 for quad in columns {
                     for row in 0..R {
-                        let x = lows[row * 8 + quad];
-                        dots[row] = if BITS == 4 {
-                            v.dot_small(dots[row], quads[quad], x)
-                        } else {
-                            v.dot(dots[row], quads[quad], x)
-                        };
+                        dots[row] = dot::<V, BITS>(v, dots[row], quads[quad], lows[row * 8 + quad]);
                     }
                 }
             }
