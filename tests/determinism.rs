@@ -93,7 +93,7 @@ fn batch_cache_and_chunk_do_not_matter() {
 #[test]
 fn other_caches_do_not_depend_on_the_batch_either() {
     let (requests, default) = reference();
-    for kv_type in [KvType::F32, KvType::BF16] {
+    for kv_type in [KvType::F32, KvType::F16, KvType::BF16] {
         let kv_type = Some(kv_type);
         let expected: Vec<Outcome> = requests
             .iter()

@@ -28,14 +28,17 @@ fn the_command_line_chooses_it() {
         let sampling = ["--temperature", "1.5", "--max-tokens", "96", "--kv-memory", "64MiB"];
         stdout(&lifelong(&[&head[..], &sampling[..], more].concat()))
     };
-    let half = complete(&[]);
-    assert_eq!(half, complete(&["--kv-type", "f16"]), "f16 is the default");
-    let (exact, brain) = (complete(&["--kv-type", "f32"]), complete(&["--kv-type", "bf16"]));
-    assert!(exact != brain && half != brain, "bf16 rounds nothing: {brain}");
+    let integers = complete(&[]);
+    assert_eq!(integers, complete(&["--kv-type", "i16"]), "i16 is the default");
+    let [exact, half, brain] = ["f32", "f16", "bf16"].map(|kv_type| complete(&["--kv-type", kv_type]));
+    assert!(exact != brain && half != brain && integers != brain, "bf16 rounds nothing: {brain}");
 
     let refused = lifelong(&["generate", "--model", MODEL, "--prompt", "a", "--kv-type", "f8"]);
     let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && message.contains("f8") && message.contains("f32, f16, bf16"), "{message}");
+    assert!(
+        !refused.status.success() && message.contains("f8") && message.contains("f32, f16, bf16, i16"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -54,12 +57,12 @@ fn a_run_file_chooses_it_and_a_run_does_not_change_it() {
         lifelong(&["run", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
     };
     let replies = |out: &Path| fs::read_to_string(out.join("attempts.jsonl")).unwrap();
-    let [half, brain] = ["half", "brain"].map(|name| folder.path().join(name));
-    stdout(&run("", &half));
+    let [default, brain] = ["default", "brain"].map(|name| folder.path().join(name));
+    stdout(&run("", &default));
     stdout(&run("kv_type = \"bf16\"", &brain));
-    assert_ne!(replies(&half), replies(&brain), "the run's cache rounds nothing");
+    assert_ne!(replies(&default), replies(&brain), "the run's cache rounds nothing");
 
-    let refused = run("kv_type = \"bf16\"", &half);
+    let refused = run("kv_type = \"bf16\"", &default);
     let message = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && message.contains("models.kv_type"), "{message}");
 }

@@ -1,5 +1,5 @@
 //! Perplexity and logits of Gemma 3 270M over the whole windows of a text, against llama.cpp and float32, keys and values in
-//! f16, the engine's default. SmolLM2's stand in
+//! 16-bit integers, the engine's default. SmolLM2's stand in
 //! `models/tests/perplexity.rs`; this one also cuts the text into tokens. `tests/golden/perplexity/make.py` made the values.
 
 #[path = "support/mod.rs"]
@@ -70,7 +70,7 @@ impl Errors {
 fn read(model: &LoadedModel, tokens: &[u32], mut row: impl FnMut(usize, &[f32])) {
     let geometry = model.decoder.geometry();
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
-    let mut cache = KvCache::new(&model.device, KvGeometry { kv_type: KvType::F16, ..geometry.kv(blocks) }).unwrap();
+    let mut cache = KvCache::new(&model.device, KvGeometry { kv_type: KvType::I16, ..geometry.kv(blocks) }).unwrap();
     let tables: Vec<u32> = (0..blocks as u32).collect();
     let (mut scratch, mut logits) = (Scratch::default(), Values::default());
     for start in (0..tokens.len()).step_by(ROWS) {

@@ -97,8 +97,12 @@ impl Bench {
             ("decode 32 at 512 alone", 32, 1, 511, 0),
             ("decode 32 at 512 sharing 480", 32, 1, 511, 30),
         ];
-        for (name, requests, fresh, cached, shared) in cases {
-            if !self.wanted(name) {
+        let kinds = [(KvType::F16, "f16"), (KvType::I16, "i16")];
+        for ((name, requests, fresh, cached, shared), (kv_type, kind)) in
+            cases.into_iter().flat_map(|case| kinds.map(|kind| (case, kind)))
+        {
+            let name = format!("attention {name}, {kind}");
+            if !self.wanted(&name) {
                 continue;
             }
             let blocks_each = (cached + fresh).div_ceil(BLOCK_TOKENS);
@@ -119,7 +123,7 @@ impl Bench {
                 block_tokens: BLOCK_TOKENS,
                 kv_heads,
                 head_dim: dim,
-                kv_type: KvType::F32,
+                kv_type,
                 state_layers: 0,
                 state_values: 0,
             };
@@ -135,8 +139,8 @@ impl Bench {
             let pairs: usize = (0..fresh).map(|token| cached + token + 1).sum::<usize>() * requests;
             let operations = 4.0 * (pairs * heads * dim * layers) as f64;
             let tokens = requests * (cached + fresh);
-            let bytes = (tokens * 2 * kv_heads * dim * 4 * layers) as f64;
-            self.print(&time, &format!("attention {name}"), (operations, self.limits.floats), bytes);
+            let bytes = (tokens * 2 * kv_heads * dim * 2 * layers) as f64;
+            self.print(&time, &name, (operations, self.limits.floats), bytes);
         }
         let name = "bidirectional 32 × 63";
         if self.wanted(name) {

@@ -9,8 +9,10 @@ use crate::memory::Aligned;
 
 /// Tokens in one block: one vector of scores.
 pub const BLOCK_TOKENS: usize = 16;
+/// Numbers of 16 bits that the scales of a block's keys, or of its values, take.
+pub(crate) const SCALES: usize = 2 * BLOCK_TOKENS;
 
-/// How a cache stores keys and values. What is stored is rounded once, to nearest; attention itself runs in `f32`.
+/// How a cache stores keys and values. What is stored is rounded once, to nearest; attention over floats runs in `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KvType {
     #[default]
@@ -19,15 +21,23 @@ pub enum KvType {
     F16,
     /// Half the memory at 8 significant bits and the range of `f32`.
     BF16,
+    /// Half the memory as integers, up to [`most_level`] by dimensions, times a scale of each key and each value (of one token
+    /// and head). Attention multiplies integers exactly, at twice the rate of `f32`. On the processor only.
+    I16,
 }
 
 impl KvType {
     pub(crate) fn bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
-            KvType::F16 | KvType::BF16 => 2,
+            KvType::F16 | KvType::BF16 | KvType::I16 => 2,
         }
     }
+}
+
+/// The largest integer of a key and of a query of so many dimensions: the sum of their products stays within 32 bits.
+pub(crate) fn most_level(dim: usize) -> u16 {
+    (i32::MAX as usize / dim).isqrt().min(i16::MAX as usize) as u16
 }
 
 /// The extents of a cache.
@@ -54,9 +64,12 @@ impl KvGeometry {
         keys_values + self.state_layers * self.state_values * size_of::<f32>()
     }
 
-    /// Values of one (layer, block, head): keys `[D, 16]`, then values `[16, D padded to 16]`.
+    /// Values of one (layer, block, head): keys `[D, 16]`, then values `[16, D padded to 16]`; of integers as [`KvCache`] says.
     pub(crate) fn head_block(&self) -> usize {
-        BLOCK_TOKENS * (self.head_dim + self.padded_dim())
+        match self.kv_type {
+            KvType::I16 => BLOCK_TOKENS * 2 * self.padded_dim() + 2 * SCALES,
+            KvType::F32 | KvType::F16 | KvType::BF16 => BLOCK_TOKENS * (self.head_dim + self.padded_dim()),
+        }
     }
 
     pub(crate) fn padded_dim(&self) -> usize {
@@ -73,6 +86,14 @@ impl KvGeometry {
 /// values  [16][D']  token-major, D' = D rounded up to 16: the output of a query is a chain over tokens
 /// ```
 ///
+/// Of [`KvType::I16`], two neighbours in the sum that attention takes over them stand side by side:
+///
+/// ```text
+/// keys    [D'/2][16][2]   scores of a query: a sum over pairs of dimensions
+/// values  [8][D'][2]      the output of a query: a sum over pairs of tokens
+/// scales  [2][16]         f32: of the keys, then of the values
+/// ```
+///
 /// A layer's heads follow each other, each with all of its blocks: attention reads one head of a request at a time, and
 /// memory is read fastest in order.
 ///
@@ -87,7 +108,7 @@ pub struct KvCache {
 /// The stored numbers of a cache.
 pub(crate) enum KvStorage {
     F32(Aligned<f32>),
-    /// The bits of `f16` or `bf16`, as the cache's [`KvType`] says.
+    /// The bits of `f16`, `bf16` or `i16`, as the cache's [`KvType`] says.
     Half(Aligned<u16>),
     /// On a GPU, in the same layout, states included.
     Device(DeviceCache),
@@ -122,13 +143,18 @@ impl KvCache {
             return Self::in_parts(device.members(), geometry);
         }
         if let Backend::Cuda(cuda) = device.backend() {
+            if kv_type == KvType::I16 {
+                let problem =
+                    "keys and values as 16-bit integers are for the processor; expected F32, F16 or BF16 on a GPU";
+                return Err(Error::Shape { op, problem: problem.to_string() });
+            }
             let storage = KvStorage::Device(on_gpu!(cuda, kv::cache(&geometry))?);
             return Ok(Self { geometry, storage, states: Aligned::zeroed(0) });
         }
         let length = layers * blocks * kv_heads * geometry.head_block();
         let storage = match kv_type {
             KvType::F32 => KvStorage::F32(Aligned::zeroed(length)),
-            KvType::F16 | KvType::BF16 => KvStorage::Half(Aligned::zeroed(length)),
+            KvType::F16 | KvType::BF16 | KvType::I16 => KvStorage::Half(Aligned::zeroed(length)),
         };
         let states = Aligned::zeroed(geometry.state_layers * blocks * geometry.state_values);
         Ok(Self { geometry, storage, states })

@@ -139,6 +139,8 @@ struct Request {
 
 const HEADS: usize = 6;
 const KV_HEADS: usize = 2;
+/// Floats and integers: attention over the two is different code.
+const KINDS: [KvType; 2] = [KvType::F32, KvType::I16];
 
 impl Request {
     fn new(seed: u64, length: usize, dim: usize) -> Self {
@@ -147,10 +149,10 @@ impl Request {
     }
 
     /// The attention of the tokens from `from` on, computed alone, on one thread, with blocks 0, 1, ….
-    fn alone(&self, dim: usize, from: usize, window: Option<usize>) -> Vec<f32> {
+    fn alone(&self, kv_type: KvType, dim: usize, from: usize, window: Option<usize>) -> Vec<f32> {
         let device = &devices(1)[0];
         let blocks = self.length.div_ceil(BLOCK_TOKENS);
-        let mut cache = KvCache::new(device, geometry(blocks, dim)).unwrap();
+        let mut cache = KvCache::new(device, geometry(kv_type, blocks, dim)).unwrap();
         let tables: Vec<u32> = (0..blocks as u32).collect();
         let whole = [segment(0, self.length, 0, 0..blocks)];
         kv::write(device, &mut cache, 0, &self.k, &self.v, &whole, &tables).unwrap();
@@ -166,14 +168,14 @@ impl Request {
     }
 }
 
-fn geometry(blocks: usize, dim: usize) -> KvGeometry {
+fn geometry(kv_type: KvType, blocks: usize, dim: usize) -> KvGeometry {
     KvGeometry {
         layers: 1,
         blocks,
         block_tokens: BLOCK_TOKENS,
         kv_heads: KV_HEADS,
         head_dim: dim,
-        kv_type: KvType::F32,
+        kv_type,
         state_layers: 0,
         state_values: 0,
     }
@@ -184,8 +186,8 @@ fn shape(dim: usize, window: Option<usize>) -> AttentionShape {
 }
 
 /// A cache full of numbers that would show if a masked slot took part.
-fn dirty_cache(device: &Device, blocks: usize, dim: usize) -> KvCache {
-    let mut cache = KvCache::new(device, geometry(blocks, dim)).unwrap();
+fn dirty_cache(device: &Device, kv_type: KvType, blocks: usize, dim: usize) -> KvCache {
+    let mut cache = KvCache::new(device, geometry(kv_type, blocks, dim)).unwrap();
     let dirt = vec![f32::NAN; blocks * BLOCK_TOKENS * KV_HEADS * dim];
     let tables: Vec<u32> = (0..blocks as u32).collect();
     let whole = [segment(0, blocks * BLOCK_TOKENS, 0, 0..blocks)];
@@ -195,17 +197,18 @@ fn dirty_cache(device: &Device, blocks: usize, dim: usize) -> KvCache {
 
 #[test]
 fn attention_by_chunks_equals_attention_by_token() {
-    for (dim, window) in [(64, None), (20, Some(33)), (8, Some(300))] {
+    let cases = [(64, None), (20, Some(33)), (8, Some(300))];
+    for (kv_type, (dim, window)) in KINDS.into_iter().flat_map(|kv_type| cases.map(|case| (kv_type, case))) {
         // Over two splits of 256 positions; the last window is longer than one.
         let request = Request::new(300, 541, dim);
-        let expected = request.alone(dim, 0, window);
+        let expected = request.alone(kv_type, dim, 0, window);
         let blocks = request.length.div_ceil(BLOCK_TOKENS);
         // Blocks in reverse: the numbers themselves mean nothing.
         let tables: Vec<u32> = (0..blocks as u32).rev().collect();
         for device in all_devices() {
             let fastest = device.instruction_set() == InstructionSet::best().name();
             for chunk in if fastest { vec![7, 100, 541] } else { vec![100] } {
-                let mut cache = dirty_cache(&device, blocks, dim);
+                let mut cache = dirty_cache(&device, kv_type, blocks, dim);
                 let mut out = vec![0.0; expected.len()];
                 let mut start = 0;
                 while start < request.length {
@@ -219,7 +222,11 @@ fn attention_by_chunks_equals_attention_by_token() {
                     attention::paged(&device, out, q, &cache, 0, &fresh, &tables, shape(dim, window)).unwrap();
                     start += count;
                 }
-                assert_same_bits(&out, &expected, &format!("{device:?} chunks of {chunk}, window {window:?}"));
+                assert_same_bits(
+                    &out,
+                    &expected,
+                    &format!("{device:?} {kv_type:?} chunks of {chunk}, window {window:?}"),
+                );
             }
         }
     }
@@ -237,8 +244,9 @@ fn attention_over_shared_blocks_equals_private_blocks() {
         request.k[..prefix].copy_from_slice(&first.k[..prefix]);
         request.v[..prefix].copy_from_slice(&first.v[..prefix]);
     }
-    let expected: Vec<Vec<f32>> = requests.iter().map(|request| request.alone(dim, request.length - 1, None)).collect();
-    for shared in [true, false] {
+    for (kv_type, shared) in KINDS.into_iter().flat_map(|kv_type| [(kv_type, true), (kv_type, false)]) {
+        let alone = |request: &Request| request.alone(kv_type, dim, request.length - 1, None);
+        let expected: Vec<Vec<f32>> = requests.iter().map(alone).collect();
         let mut tables = Vec::new();
         let mut used = shared_blocks as u32;
         let mut segments = Vec::new();
@@ -252,7 +260,7 @@ fn attention_over_shared_blocks_equals_private_blocks() {
             segments.push(segment(index, 1, request.length - 1, start..tables.len()));
         }
         for device in all_devices() {
-            let mut cache = dirty_cache(&device, used as usize, dim);
+            let mut cache = dirty_cache(&device, kv_type, used as usize, dim);
             for (request, own) in requests.iter().zip(&segments) {
                 let whole = [Segment { query_start: 0, query_len: request.length, context_len: 0, ..own.clone() }];
                 kv::write(&device, &mut cache, 0, &request.k, &request.v, &whole, &tables).unwrap();
@@ -261,7 +269,7 @@ fn attention_over_shared_blocks_equals_private_blocks() {
                 requests.iter().flat_map(|request| request.q[(request.length - 1) * HEADS * dim..].to_vec()).collect();
             let mut out = vec![0.0; q.len()];
             attention::paged(&device, &mut out, &q, &cache, 0, &segments, &tables, shape(dim, None)).unwrap();
-            assert_same_bits(&out, &expected.concat(), &format!("{device:?}, shared {shared}"));
+            assert_same_bits(&out, &expected.concat(), &format!("{device:?} {kv_type:?}, shared {shared}"));
         }
     }
 }
@@ -270,14 +278,16 @@ fn attention_over_shared_blocks_equals_private_blocks() {
 fn a_copied_block_serves_as_the_original() {
     let (dim, device) = (16, Device::cpu(1));
     let request = Request::new(330, 20, dim);
-    let expected = request.alone(dim, 19, None);
-    let mut cache = dirty_cache(&device, 4, dim);
-    kv::write(&device, &mut cache, 0, &request.k, &request.v, &[segment(0, 20, 0, 0..2)], &[0, 1]).unwrap();
-    kv::copy_block(&device, &mut cache, 1, 3).unwrap();
-    let mut out = vec![0.0; expected.len()];
-    let q = &request.q[19 * HEADS * dim..];
-    attention::paged(&device, &mut out, q, &cache, 0, &[segment(0, 1, 19, 0..2)], &[0, 3], shape(dim, None)).unwrap();
-    assert_same_bits(&out, &expected, "copied block");
+    for kv_type in KINDS {
+        let expected = request.alone(kv_type, dim, 19, None);
+        let mut cache = dirty_cache(&device, kv_type, 4, dim);
+        kv::write(&device, &mut cache, 0, &request.k, &request.v, &[segment(0, 20, 0, 0..2)], &[0, 1]).unwrap();
+        kv::copy_block(&device, &mut cache, 1, 3).unwrap();
+        let mut out = vec![0.0; expected.len()];
+        let (q, last) = (&request.q[19 * HEADS * dim..], [segment(0, 1, 19, 0..2)]);
+        attention::paged(&device, &mut out, q, &cache, 0, &last, &[0, 3], shape(dim, None)).unwrap();
+        assert_same_bits(&out, &expected, &format!("copied block of {kv_type:?}"));
+    }
 }
 
 #[test]
@@ -311,6 +321,7 @@ proptest! {
     fn a_packed_step_equals_its_tokens_alone(
         parts in prop::collection::vec((0usize..70, 1usize..40), 1..6),
         window in prop::option::of(1usize..80),
+        kv_type in prop::sample::select(KINDS.to_vec()),
         seed in 0u64..1000,
     ) {
         let dim = 12;
@@ -318,7 +329,7 @@ proptest! {
         let requests: Vec<Request> =
             parts.iter().enumerate().map(|(i, (old, new))| Request::new(seed * 10 + i as u64, old + new, dim)).collect();
         let blocks: usize = requests.iter().map(|request| request.length.div_ceil(BLOCK_TOKENS)).sum();
-        let mut cache = dirty_cache(&device, blocks, dim);
+        let mut cache = dirty_cache(&device, kv_type, blocks, dim);
         // Blocks are dealt in a scrambled order.
         let mut tables: Vec<u32> = (0..blocks as u32).collect();
         tables.sort_by_key(|block| block.wrapping_mul(2_654_435_761).rotate_left(seed as u32 % 32));
@@ -330,7 +341,7 @@ proptest! {
             kv::write(&device, &mut cache, 0, &request.k, &request.v, &whole, &tables).unwrap();
             segments.push(segment(row, *new, *old, table..end));
             q.extend_from_slice(&request.q[old * HEADS * dim..]);
-            expected.extend(request.alone(dim, *old, window));
+            expected.extend(request.alone(kv_type, dim, *old, window));
             (table, row) = (end, row + new);
         }
         let mut out = vec![0.0; q.len()];

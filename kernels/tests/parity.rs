@@ -400,6 +400,71 @@ fn short_caches_are_f32_caches_of_rounded_numbers() {
     }
 }
 
+/// Keys, values and queries that are integers already, each head by its largest: what is left is the rounding of weights.
+#[test]
+fn attention_over_integers_is_attention_over_what_they_stand_for() {
+    for (dim, most) in [(64, 5_792.0), (20, 10_362.0), (96, 4_729.0)] {
+        let (heads, kv_heads, length) = (6, 3, 300usize);
+        let shape = attention::AttentionShape { heads, kv_heads, head_dim: dim, scale: 0.3, window: None };
+        let blocks = length.div_ceil(BLOCK_TOKENS);
+        let tables: Vec<u32> = (0..blocks as u32).rev().collect();
+        let round = |x: &[f32], most: f32| -> Vec<f32> {
+            let head = |x: &[f32]| {
+                let largest = x.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
+                let unit = if largest > 0.0 { f64::from(largest) / f64::from(most) } else { 1.0 };
+                x.iter().map(|x| ((f64::from(*x) / unit).round_ties_even() * unit) as f32).collect::<Vec<f32>>()
+            };
+            x.chunks(dim).flat_map(head).collect()
+        };
+        let [mut k, mut v] = [120, 121].map(|seed| random_with_outliers(seed, length * kv_heads * dim));
+        // A head of zeros, a weak one, one of a single number.
+        k[..dim].fill(0.0);
+        v[dim..2 * dim].iter_mut().for_each(|v| *v *= 1e-20);
+        v[3 * dim + 1..4 * dim].fill(0.0);
+        let q = random(122, 3 * heads * dim);
+        let attend = |device: &Device, kv_type: KvType, q: &[f32], k: &[f32], v: &[f32]| {
+            let geometry = KvGeometry {
+                layers: 1,
+                blocks,
+                block_tokens: BLOCK_TOKENS,
+                kv_heads,
+                head_dim: dim,
+                kv_type,
+                state_layers: 0,
+                state_values: 0,
+            };
+            let mut cache = KvCache::new(device, geometry).unwrap();
+            kv::write(device, &mut cache, 0, k, v, &[segment(0, length, 0, 0..blocks)], &tables).unwrap();
+            let mut out = vec![0.0; q.len()];
+            let last = [segment(0, 3, length - 3, 0..blocks)];
+            attention::paged(device, &mut out, q, &cache, 0, &last, &tables, shape).unwrap();
+            out
+        };
+        let largest = v.iter().fold(0.0, |largest: f32, v| largest.max(v.abs()));
+        let rounded = [round(&q, most), round(&k, most), round(&v, 4_095.0)];
+        for device in devices(2) {
+            let exact = attend(&device, KvType::F32, &q, &k, &v);
+            let expected = attend(&device, KvType::F32, &rounded[0], &rounded[1], &rounded[2]);
+            let found = attend(&device, KvType::I16, &q, &k, &v);
+            let farthest =
+                |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0, |most: f32, (a, b)| most.max((a - b).abs()));
+            let (error, rounding) = (farthest(&found, &expected), farthest(&found, &exact));
+            // Half a step of each of the 16 weights of a block, at the most.
+            assert!(error <= largest * 8.5 / 32_767.0, "{device:?}, {dim}: {error}, values up to {largest}");
+            assert!(rounding > 0.0 && rounding < largest * 0.01, "{device:?}, {dim}: {rounding} from f32");
+            // A number that is none is not hidden by a scale.
+            let mut k = k.clone();
+            k[5 * kv_heads * dim] = f32::NAN;
+            assert!(attend(&device, KvType::I16, &q, &k, &v)[0].is_nan());
+            let mut v = v.clone();
+            v[7 * kv_heads * dim] = f32::INFINITY;
+            let even = vec![0.0; q.len()];
+            let found = attend(&device, KvType::I16, &even, &rounded[1], &v);
+            assert!(found[0].is_nan(), "{device:?}, {dim}: {:?}", &found[..4]);
+        }
+    }
+}
+
 #[test]
 fn bidirectional_attention() {
     let (heads, dim, lengths) = (3, 32, [1usize, 17, 40]);

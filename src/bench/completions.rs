@@ -8,6 +8,7 @@ use super::measurement::{Measurement, Times, Unit};
 use super::prompt::{request, tokens};
 use super::workload::{EngineShape, Kind, MatrixShape, Prompts, Scale, Workload};
 use crate::engine::error::{Error, Result};
+use crate::engine::kv_type_on;
 use crate::engine::model::LoadedModel;
 use crate::engine::request::Request;
 use crate::engine::session::{Engine, EngineOptions};
@@ -142,9 +143,10 @@ fn matrix_requests(shape: MatrixShape, vocabulary: usize) -> Vec<Request> {
 fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize, shape: EngineShape) -> Result<Engine> {
     let EngineShape { max_batch, prefill_chunk, kv_type, .. } = shape;
     let blocks = (tokens + max_batch * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
-    let block = KvGeometry { kv_type, ..model.decoder.geometry().kv(blocks) }.bytes_per_block();
+    let block_type = kv_type.unwrap_or_else(|| kv_type_on(&model.device));
+    let block = KvGeometry { kv_type: block_type, ..model.decoder.geometry().kv(blocks) }.bytes_per_block();
     let kv_memory_bytes = Some((block * blocks) as u64);
-    let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type: Some(kv_type) };
+    let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type };
     Engine::start(model.clone(), &options)
 }
 

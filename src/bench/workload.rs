@@ -4,8 +4,6 @@ use std::fmt;
 
 use lifelong_kernels::KvType;
 
-use crate::engine::KV_TYPE;
-
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -75,15 +73,16 @@ pub struct EngineShape {
     /// Rows of a step at most.
     pub max_batch: usize,
     pub prefill_chunk: usize,
-    pub kv_type: KvType,
+    /// `None`: what the program takes on the device.
+    pub kv_type: Option<KvType>,
     /// Requests whose tokens the cache of a matrix holds: with a shared prefix that is enough for a larger batch.
     pub matrix_requests: usize,
 }
 
 impl EngineShape {
-    /// The defaults of the program, on a processor.
+    /// The defaults of the program.
     pub const PROCESSOR: EngineShape =
-        EngineShape { max_batch: 64, prefill_chunk: 256, kv_type: KV_TYPE, matrix_requests: 16 };
+        EngineShape { max_batch: 64, prefill_chunk: 256, kv_type: None, matrix_requests: 16 };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

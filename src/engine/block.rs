@@ -1,13 +1,15 @@
 //! Which blocks of the KV cache are in use, and by how many rows.
 
-use lifelong_kernels::KvType;
+use lifelong_kernels::{Device, KvType};
 
 /// Tokens a block: keys and values of this many consecutive positions of one request, in every layer.
 pub const BLOCK_TOKENS: usize = 16;
 
 /// How keys and values are kept unless asked otherwise: half the memory of `f32` to hold and to read, at a rounding far below
-/// that of quantised weights and activations.
-pub(crate) const KV_TYPE: KvType = KvType::F16;
+/// that of quantised weights and activations; on the processor as integers, which it multiplies at twice the rate.
+pub(crate) fn kv_type_on(device: &Device) -> KvType {
+    if device.is_gpu() { KvType::F16 } else { KvType::I16 }
+}
 
 /// Names one block of the KV cache.
 pub(crate) type BlockId = u32;

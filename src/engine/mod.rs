@@ -40,4 +40,4 @@ mod stop;
 mod submission;
 mod thought;
 
-pub(crate) use block::KV_TYPE;
+pub(crate) use block::kv_type_on;

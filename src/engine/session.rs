@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
 use lifelong_models::Batching;
 
-use super::block::{BLOCK_TOKENS, KV_TYPE, blocks_for};
+use super::block::{BLOCK_TOKENS, blocks_for, kv_type_on};
 use super::cache::Cache;
 use super::error::{Error, Result};
 use super::forced::{ForcedLogprobs, ForcedRequest};
@@ -46,7 +46,7 @@ pub struct EngineOptions {
     pub prefill_chunk: usize,
     /// Whether computed prefixes are kept for later requests. Default true.
     pub prefix_cache: bool,
-    /// How keys and values are kept. Default `f16`; a model that keeps them itself does so in `f32`.
+    /// How keys and values are kept. Default `i16`, on a GPU `f16`; a model that keeps them itself does so in `f32`.
     pub kv_type: Option<KvType>,
 }
 
@@ -510,7 +510,8 @@ fn parts(device: &Device) -> usize {
 /// The extents of the KV cache that the budget of the device with the least memory allows.
 fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
-    let one_block = KvGeometry { kv_type: options.kv_type.unwrap_or(KV_TYPE), ..geometry.kv(1) };
+    let one_block =
+        KvGeometry { kv_type: options.kv_type.unwrap_or_else(|| kv_type_on(&model.device)), ..geometry.kv(1) };
     let bytes_per_block = (one_block.bytes_per_block() / parts(&model.device)) as u64;
     let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {

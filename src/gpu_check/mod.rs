@@ -57,7 +57,8 @@ pub struct Scale {
 impl Scale {
     /// Llama 3.1 8B in bf16, on a GPU without room for it Llama 3.2 1B; caches in f16.
     pub fn full(ordinal: usize, free_memory: usize) -> Self {
-        let engine = EngineShape { max_batch: 256, prefill_chunk: 2048, kv_type: KvType::F16, matrix_requests: 160 };
+        let engine =
+            EngineShape { max_batch: 256, prefill_chunk: 2048, kv_type: Some(KvType::F16), matrix_requests: 160 };
         let matrix = MatrixShape { demonstrations: 32, targets: 32, new_tokens: 48, ..MatrixShape::SMALL };
         Scale {
             ordinal,
@@ -74,7 +75,7 @@ impl Scale {
 
     /// For the emulator: every path, hardly any work.
     pub fn tiny() -> Self {
-        let engine = EngineShape { max_batch: 8, prefill_chunk: 64, kv_type: KvType::F16, matrix_requests: 8 };
+        let engine = EngineShape { max_batch: 8, prefill_chunk: 64, kv_type: Some(KvType::F16), matrix_requests: 8 };
         let matrix = MatrixShape {
             demonstration_tokens: 32,
             target_tokens: 9,

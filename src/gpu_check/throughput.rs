@@ -128,8 +128,8 @@ fn fits(model: &LoadedModel, workload: Workload, scale: &Scale) -> anyhow::Resul
 }
 
 /// Bytes of the cache for a token.
-fn cache_bytes(geometry: &Geometry, kv_type: KvType) -> f64 {
-    let block = KvGeometry { kv_type, ..geometry.kv(1) };
+fn cache_bytes(geometry: &Geometry, kv_type: Option<KvType>) -> f64 {
+    let block = KvGeometry { kv_type: kv_type.unwrap_or(KvType::F16), ..geometry.kv(1) };
     block.bytes_per_block() as f64 / block.block_tokens as f64
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// Bytes of a block of the model's cache as the engine keeps it unless asked otherwise.
 pub fn block_bytes(model: &LoadedModel) -> u64 {
-    KvGeometry { kv_type: KvType::F16, ..model.decoder.geometry().kv(1) }.bytes_per_block() as u64
+    KvGeometry { kv_type: KvType::I16, ..model.decoder.geometry().kv(1) }.bytes_per_block() as u64
 }
 
 /// How the tiny model's matrices are stored.

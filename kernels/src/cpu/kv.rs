@@ -6,7 +6,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::Cpu;
-use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, Segment};
+use super::levels::{VALUE_LEVEL, levels};
+use crate::device::InstructionSet;
+use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, SCALES, Segment, most_level};
 use crate::threads::Parts;
 
 /// Values worth another thread's time.
@@ -25,9 +27,16 @@ pub(crate) fn write(
     let first = cache.offset(layer, 0, 0);
     let step = Step { geometry, k, v, segments, tables };
     match (cache.storage_mut(), geometry.kv_type) {
-        (KvStorage::F32(values), _) => step.write(cpu, &mut values[first..], |out, values| out.copy_from_slice(values)),
-        (KvStorage::Half(bits), KvType::BF16) => step.write(cpu, &mut bits[first..], round_bf16),
-        (KvStorage::Half(bits), _) => step.write(cpu, &mut bits[first..], round_f16),
+        (KvStorage::F32(values), _) => {
+            step.write(cpu, &mut values[first..], |block, token| token.put(block, |out, x| out.copy_from_slice(x)));
+        }
+        (KvStorage::Half(bits), KvType::I16) => {
+            step.write(cpu, &mut bits[first..], |block, token| token.put_levels(cpu.instruction_set, block));
+        }
+        (KvStorage::Half(bits), KvType::BF16) => {
+            step.write(cpu, &mut bits[first..], |block, token| token.put(block, round_bf16));
+        }
+        (KvStorage::Half(bits), _) => step.write(cpu, &mut bits[first..], |block, token| token.put(block, round_f16)),
         (KvStorage::Device(_) | KvStorage::Parts(_), _) => unreachable!("operations check where a cache lies: our bug"),
     }
 }
@@ -56,20 +65,27 @@ struct Step<'a> {
     tables: &'a [u32],
 }
 
+/// One head of one token, and its place in a block.
+struct Token<'a> {
+    slot: usize,
+    key: &'a [f32],
+    value: &'a [f32],
+}
+
 impl Step<'_> {
-    /// `storage` begins at the layer; `round` converts up to 16 values.
+    /// `storage` begins at the layer; `put` stores one head of a token in its block.
     fn write<T: Copy + Default + Send + Sync>(
         &self,
         cpu: &Cpu,
         storage: &mut [T],
-        round: impl Fn(&mut [T], &[f32]) + Sync,
+        put: impl Fn(&mut [T], &Token<'_>) + Sync,
     ) {
         let heads = self.geometry.kv_heads;
         let storage = Parts::new(storage);
         let heads_a_task = if self.k.len() < VALUES_A_TASK { heads } else { 1 };
         // A task owns its heads in every block, whatever the tables say.
         cpu.run(heads.div_ceil(heads_a_task), |task| {
-            self.write_heads(&storage, task * heads_a_task..heads.min((task + 1) * heads_a_task), &round);
+            self.write_heads(&storage, task * heads_a_task..heads.min((task + 1) * heads_a_task), &put);
         });
     }
 
@@ -77,10 +93,9 @@ impl Step<'_> {
         &self,
         storage: &Parts<'_, T>,
         own: Range<usize>,
-        round: &impl Fn(&mut [T], &[f32]),
+        put: &impl Fn(&mut [T], &Token<'_>),
     ) {
         let KvGeometry { kv_heads, blocks, head_dim: dim, .. } = self.geometry;
-        let padded = self.geometry.padded_dim();
         for segment in self.segments {
             let table = &self.tables[segment.table.clone()];
             for token in 0..segment.query_len {
@@ -91,21 +106,46 @@ impl Step<'_> {
                     let at = (head * blocks + block) * self.geometry.head_block();
                     // SAFETY: each head of each block is one task's, and this is its only part at a time.
                     let block = unsafe { storage.take(at..at + self.geometry.head_block()) };
-                    let (keys, values) = block.split_at_mut(dim * BLOCK_TOKENS);
-                    let columns = keys.chunks_mut(BLOCK_TOKENS * BLOCK_TOKENS);
-                    for (columns, key) in columns.zip(self.k[source..][..dim].chunks(BLOCK_TOKENS)) {
-                        let mut rounded = [T::default(); BLOCK_TOKENS];
-                        round(&mut rounded[..key.len()], key);
-                        let columns = columns.as_chunks_mut::<BLOCK_TOKENS>().0;
-                        columns.iter_mut().zip(rounded).for_each(|(column, key)| column[slot] = key);
-                    }
-                    let values = values[slot * padded..][..dim].chunks_mut(BLOCK_TOKENS);
-                    for (out, value) in values.zip(self.v[source..][..dim].chunks(BLOCK_TOKENS)) {
-                        round(out, value);
-                    }
+                    put(block, &Token { slot, key: &self.k[source..][..dim], value: &self.v[source..][..dim] });
                 }
             }
         }
+    }
+}
+
+impl Token<'_> {
+    /// `round` converts up to 16 values.
+    fn put<T: Copy + Default>(&self, block: &mut [T], round: impl Fn(&mut [T], &[f32])) {
+        let (slot, dim) = (self.slot, self.key.len());
+        let (keys, values) = block.split_at_mut(dim * BLOCK_TOKENS);
+        for (columns, key) in keys.chunks_mut(BLOCK_TOKENS * BLOCK_TOKENS).zip(self.key.chunks(BLOCK_TOKENS)) {
+            let mut rounded = [T::default(); BLOCK_TOKENS];
+            round(&mut rounded[..key.len()], key);
+            let columns = columns.as_chunks_mut::<BLOCK_TOKENS>().0;
+            columns.iter_mut().zip(rounded).for_each(|(column, key)| column[slot] = key);
+        }
+        let padded = dim.next_multiple_of(BLOCK_TOKENS);
+        let values = values[slot * padded..][..dim].chunks_mut(BLOCK_TOKENS);
+        for (out, value) in values.zip(self.value.chunks(BLOCK_TOKENS)) {
+            round(out, value);
+        }
+    }
+
+    /// Of [`KvType::I16`].
+    fn put_levels(&self, instruction_set: InstructionSet, block: &mut [u16]) {
+        let (slot, dim) = (self.slot, self.key.len());
+        let padded = dim.next_multiple_of(BLOCK_TOKENS);
+        let (keys, rest) = block.split_at_mut(padded * BLOCK_TOKENS);
+        let (values, scales) = rest.split_at_mut(padded * BLOCK_TOKENS);
+        let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
+        scales[slot] = levels(instruction_set, self.key, most_level(dim), |d, pair| {
+            keys[d / 2 * SCALES + slot * 2..][..2].copy_from_slice(&pair);
+        });
+        scales[BLOCK_TOKENS + slot] = levels(instruction_set, self.value, VALUE_LEVEL, |d, pair| {
+            for (d, level) in (d..).zip(pair) {
+                values[(slot / 2 * padded + d) * 2 + slot % 2] = level;
+            }
+        });
     }
 }
 

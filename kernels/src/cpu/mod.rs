@@ -7,6 +7,7 @@ pub(crate) mod embed;
 pub(crate) mod exchange;
 pub(crate) mod experts;
 pub(crate) mod kv;
+mod levels;
 pub(crate) mod limits;
 mod math;
 pub(crate) mod matmul;

@@ -247,6 +247,7 @@ impl Attend {
             (KvType::F32, _) => return Self::plain("attend_f32", dim),
             (KvType::F16, _) => return Self::plain("attend_f16", dim),
             (KvType::BF16, _) => return Self::plain("attend_bf16", dim),
+            (KvType::I16, _) => unreachable!("a cache of integers is refused on a GPU: our bug"),
         };
         // Outputs in f32, queries as two numbers of two bytes.
         Self { kernel, rows: 16, threads: 32, shared_bytes: 16 * dim * 8 }

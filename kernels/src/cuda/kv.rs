@@ -54,6 +54,7 @@ pub(crate) fn write(
         KvType::F32 => ("kv_write_f32", dim),
         KvType::F16 => ("kv_write_f16", dim),
         KvType::BF16 => ("kv_write_bf16", dim),
+        KvType::I16 => unreachable!("a cache of integers is refused on a GPU: our bug"),
     };
     let threads = threads.next_multiple_of(32).min(256) as u32;
     let mut operation = Operation::begin(cuda, "kv write")?;
@@ -152,5 +153,21 @@ mod tests {
                 assert!(run(&Device::emulated(order).unwrap()) == expected, "{kv_type:?}");
             }
         }
+    }
+
+    #[test]
+    fn integers_are_refused() {
+        let geometry = KvGeometry {
+            layers: 1,
+            blocks: 1,
+            block_tokens: BLOCK_TOKENS,
+            kv_heads: 1,
+            head_dim: 16,
+            kv_type: KvType::I16,
+            state_layers: 0,
+            state_values: 0,
+        };
+        let refused = KvCache::new(&Device::emulated(0).unwrap(), geometry).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("expected F32, F16 or BF16 on a GPU"), "{refused}");
     }
 }

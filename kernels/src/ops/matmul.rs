@@ -108,9 +108,6 @@ fn dispatch(
     for product in products.iter() {
         product.w.check_place(op, device)?;
     }
-    for product in products.iter() {
-        product.w.check_place(op, device)?;
-    }
     let begun = Instant::now();
     match device.backend() {
         Backend::Cpu(cpu) => cpu::matmul::linear(cpu, products, x, precision),

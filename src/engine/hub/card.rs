@@ -2,10 +2,9 @@
 //! loading weights, and therefore also for architectures that are not ported.
 
 use super::{Error, ModelFiles};
-use crate::engine::KV_TYPE;
 use crate::reply::tool_call::{self, Dialect};
 use lifelong_kernels::ops::delta::{DeltaShape, HeadOrder};
-use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry};
+use lifelong_kernels::{BLOCK_TOKENS, Format, KvGeometry, KvType};
 use lifelong_models::checkpoint::{Checkpoint, Metadata};
 use lifelong_models::config::HuggingFace;
 use lifelong_models::gguf::Header;
@@ -90,7 +89,7 @@ impl Card {
         }
     }
 
-    /// Bytes of keys, values and states for 1000 tokens of one request, in the blocks that the engine keeps; `None` when the
+    /// Bytes of keys, values and states for 1000 tokens of one request, in blocks of two bytes a number; `None` when the
     /// file does not say enough.
     pub fn kv_bytes_per_1000_tokens(&self) -> Option<u64> {
         let Dimensions { layers, kv_heads, head_dim, states, .. } = self.dimensions;
@@ -101,7 +100,7 @@ impl Card {
             block_tokens: BLOCK_TOKENS,
             kv_heads: kv_heads?,
             head_dim: head_dim?,
-            kv_type: KV_TYPE,
+            kv_type: KvType::F16,
             state_layers,
             state_values,
         };

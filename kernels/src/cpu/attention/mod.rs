@@ -7,17 +7,23 @@
 //! long row can still be shared out over threads.
 
 mod distance;
+mod floats;
+mod levels;
 mod rows;
+mod stored;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use super::Cpu;
-use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment};
+use super::levels::levels as levels_of;
+use super::vector::LANES;
+use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment, most_level};
 use crate::ops::attention::AttentionShape;
 use crate::threads::Parts;
 pub(crate) use distance::bidirectional_biased;
-use rows::{HeadBlocks, Numbers, Query, Rows, attend_split, finish, merge_sink, merge_split};
+use rows::{Query, Rows, attend_split, finish, merge_sink, merge_split};
+use stored::{HeadBlocks, Numbers};
 
 /// Queries in a tile at most.
 const TILE_QUERIES: usize = 16;
@@ -65,6 +71,7 @@ pub(crate) fn paged(
         numbers: match (cache.storage(), geometry.kv_type) {
             (KvStorage::F32(values), _) => Numbers::F32(values),
             (KvStorage::Half(bits), KvType::BF16) => Numbers::BF16(bits),
+            (KvStorage::Half(bits), KvType::I16) => Numbers::I16(bits),
             (KvStorage::Half(bits), _) => Numbers::F16(bits),
             (KvStorage::Device(_) | KvStorage::Parts(_), _) => {
                 unreachable!("operations check where a cache lies: our bug")
@@ -100,8 +107,9 @@ pub(crate) fn paged(
             let part = unsafe { parts.take(index * size..(index + 1) * size) };
             let mut part = Rows::of(part, tile.rows(), shape.head_dim);
             WORK.with_borrow_mut(|work| {
-                tile.gather(q, &mut work.q);
-                tile.attend_split(cpu, &mut part, &work.q, &blocks(tile.kv_head), index % splits);
+                let blocks = blocks(tile.kv_head);
+                tile.gather(cpu, q, &blocks, &mut work.q);
+                tile.attend_split(cpu, &mut part, &work.q, &blocks, index % splits);
             });
         });
         cpu.run(pairs, |pair| {
@@ -221,7 +229,7 @@ impl Tile<'_> {
 
     /// All splits, one after another.
     fn attend(&self, cpu: &Cpu, out: &Parts<'_, f32>, q: &[f32], blocks: &HeadBlocks<'_>, work: &mut Work) {
-        self.gather(q, &mut work.q);
+        self.gather(cpu, q, blocks, &mut work.q);
         let dim = self.shape.head_dim;
         let mut total = Rows::resized(&mut work.total, self.rows(), dim);
         let mut part = Rows::resized(&mut work.part, self.rows(), dim);
@@ -234,10 +242,22 @@ impl Tile<'_> {
         self.finish(cpu, out, &mut total);
     }
 
-    /// The rows of `q`, scaled, side by side: `[D][rows]`.
-    fn gather(&self, q: &[f32], scaled: &mut Vec<f32>) {
-        let rows = self.rows();
-        scaled.resize(rows * self.shape.head_dim, 0.0);
+    /// The rows of `q`, scaled, side by side, as the form of the blocks asks for them.
+    fn gather(&self, cpu: &Cpu, q: &[f32], blocks: &HeadBlocks<'_>, scaled: &mut Vec<f32>) {
+        let (rows, dim) = (self.rows(), self.shape.head_dim);
+        if let Numbers::I16(_) = blocks.numbers {
+            let pairs = dim.next_multiple_of(LANES) / 2;
+            scaled.resize((pairs + 1) * rows, 0.0);
+            let (scaled, units) = scaled.split_at_mut(pairs * rows);
+            for (row, place) in self.places().enumerate() {
+                let unit = levels_of(cpu.instruction_set, &q[place], most_level(dim), |d, [low, high]| {
+                    scaled[d / 2 * rows + row] = f32::from_bits(u32::from(low) | u32::from(high) << 16);
+                });
+                units[row] = unit * self.shape.scale;
+            }
+            return;
+        }
+        scaled.resize(rows * dim, 0.0);
         for (row, place) in self.places().enumerate() {
             for (scaled, q) in scaled[row..].iter_mut().step_by(rows).zip(&q[place]) {
                 *scaled = q * self.shape.scale;

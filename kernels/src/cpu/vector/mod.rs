@@ -77,6 +77,12 @@ pub(crate) trait Vector: Copy + Send + Sync {
     fn shift_add(self, a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// Rounds to nearest, ties to even; stores the low byte of each lane and returns the sum of lanes.
     fn store_levels(self, out: &mut [i8; LANES], values: Self::Floats) -> i32;
+    /// Rounds to nearest, ties to even; stores the low half of each lane, 0 of NaN. For magnitudes below 2³¹.
+    fn store_words(self, out: &mut [u16; LANES], values: Self::Floats);
+    fn add_integers(self, a: Self::Integers, b: Self::Integers) -> Self::Integers;
+    /// In each lane `sum + Σ_{j<2} a[j] · b[j]`, signed 16-bit numbers in the lane and in `b`, low half first. Exact while the
+    /// sum is within 32 bits.
+    fn dot_words(self, sum: Self::Integers, a: Self::Bytes, b: &u32) -> Self::Integers;
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes;
     /// Low and high nibbles of each byte.
     fn load_nibbles(self, bytes: &[u8; 64]) -> (Self::Bytes, Self::Bytes);

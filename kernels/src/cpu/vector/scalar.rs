@@ -140,6 +140,24 @@ impl Vector for Scalar {
         levels.iter().sum()
     }
     #[inline(always)]
+    fn store_words(self, out: &mut [u16; LANES], values: Floats) {
+        *out = values.map(|value| value.round_ties_even() as i32 as u16);
+    }
+    #[inline(always)]
+    fn add_integers(self, a: [i32; LANES], b: [i32; LANES]) -> [i32; LANES] {
+        std::array::from_fn(|lane| a[lane].wrapping_add(b[lane]))
+    }
+    #[inline(always)]
+    fn dot_words(self, sum: [i32; LANES], a: [u8; 64], b: &u32) -> [i32; LANES] {
+        let word = |low: u8, high: u8| i32::from(i16::from_le_bytes([low, high]));
+        let [b0, b1, b2, b3] = b.to_le_bytes();
+        lanes(|lane| {
+            let a = &a[lane * 4..][..4];
+            let products = word(a[0], a[1]) * word(b0, b1) + word(a[2], a[3]) * word(b2, b3);
+            sum[lane].wrapping_add(products)
+        })
+    }
+    #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> [u8; 64] {
         *bytes
     }

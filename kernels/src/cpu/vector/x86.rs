@@ -218,6 +218,27 @@ impl Vector for Avx2 {
         })
     }
     #[inline(always)]
+    fn store_words(self, out: &mut [u16; LANES], values: Self::Floats) {
+        with_token!({
+            let low = _mm256_set1_epi32(0xffff);
+            let words = [0, 1].map(|half| _mm256_and_si256(_mm256_cvtps_epi32(values[half]), low));
+            // Packing works inside 128-bit lanes: the quarters are put in order afterwards.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(words[0], words[1]));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), words);
+        })
+    }
+    #[inline(always)]
+    fn add_integers(self, a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        with_token!([_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])])
+    }
+    #[inline(always)]
+    fn dot_words(self, sum: Self::Integers, a: Self::Bytes, b: &u32) -> Self::Integers {
+        with_token!({
+            let b = _mm256_set1_epi32(*b as i32);
+            [0, 1].map(|half| _mm256_add_epi32(sum[half], _mm256_madd_epi16(a[half], b)))
+        })
+    }
+    #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> Self::Bytes {
         with_token!([_mm256_loadu_si256(bytes.as_ptr().cast()), _mm256_loadu_si256(bytes.as_ptr().add(32).cast()),])
     }

@@ -1,5 +1,6 @@
 //! AVX-512 with VNNI: a vector is one register.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{LANES, Vector};
@@ -48,6 +49,26 @@ impl Avx512 {
     pub(crate) fn store_bytes(self, out: &mut [u8; 64], bytes: __m512i) {
         with_token!(_mm512_storeu_si512(out.as_mut_ptr().cast(), bytes))
     }
+}
+
+/// `vpdpwssd`, written out: the compiler would make two instructions of it and keep every broadcast in a register.
+///
+/// # Safety
+/// As the features say.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn dot_words(mut sum: __m512i, a: __m512i, b: &u32) -> __m512i {
+    // SAFETY: the instruction exists by the features; it reads the four bytes of `b`.
+    unsafe {
+        asm!(
+            "vpdpwssd {sum}, {a}, dword ptr [{b}]{{1to16}}",
+            sum = inout(zmm_reg) sum,
+            a = in(zmm_reg) a,
+            b = in(reg) std::ptr::from_ref(b),
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    sum
 }
 
 impl Vector for Avx512 {
@@ -170,6 +191,21 @@ impl Vector for Avx512 {
             _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(levels));
             _mm512_reduce_add_epi32(levels)
         })
+    }
+    #[inline(always)]
+    fn store_words(self, out: &mut [u16; LANES], values: __m512) {
+        with_token!({
+            let words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(values));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), words);
+        })
+    }
+    #[inline(always)]
+    fn add_integers(self, a: __m512i, b: __m512i) -> __m512i {
+        with_token!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn dot_words(self, sum: __m512i, a: __m512i, b: &u32) -> __m512i {
+        with_token!(dot_words(sum, a, b))
     }
     #[inline(always)]
     fn load_bytes(self, bytes: &[u8; 64]) -> __m512i {
