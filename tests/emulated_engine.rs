@@ -63,6 +63,22 @@ fn completions_are_those_of_the_processor_in_any_batch() {
     assert_eq!(run(&device, 1), together, "alone and in a batch");
 }
 
+/// Left to itself a GPU keeps f16; integers it refuses before anything is computed.
+#[test]
+fn keys_and_values_are_f16_unless_asked_otherwise_and_never_integers() {
+    let device = match Device::emulated(0) {
+        Ok(device) => device,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let model = Written::new(TINY, Storage::F32, 11).load(&device);
+    let options =
+        |kv_type| EngineOptions { max_batch: 8, kv_memory_bytes: Some(4 << 20), kv_type, ..EngineOptions::default() };
+    let run = |kv_type| outcomes(&start(&model, options(kv_type)).session(), &requests()[..2]);
+    assert_eq!(run(None), run(Some(KvType::F16)));
+    let refused = Engine::start(model.clone(), &options(Some(KvType::I16))).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("kv_type") && refused.contains("i16") && refused.contains("on a GPU"), "{refused}");
+}
+
 /// Rows whose log-probabilities are asked for stand in the batches of rows that are drawn on the device.
 #[test]
 fn forced_tokens_have_the_processors_log_probabilities_beside_drawn_ones() {

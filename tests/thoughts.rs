@@ -75,6 +75,7 @@ fn scripted(tokenizer: Tokenizer, template: ChatTemplate, max_batch: usize) -> S
         heads: 1,
         kv_heads: 1,
         head_dim: 8,
+        key_bias: false,
         feed_forward: 8,
         vocab: tokenizer.vocab_size() + 13,
         context: 4096,

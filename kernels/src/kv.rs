@@ -21,8 +21,9 @@ pub enum KvType {
     F16,
     /// Half the memory at 8 significant bits and the range of `f32`.
     BF16,
-    /// Half the memory as integers, up to [`most_level`] by dimensions, times a scale of each key and each value (of one token
-    /// and head). Attention multiplies integers exactly, at twice the rate of `f32`. On the processor only.
+    /// Half the memory as integers times a scale of each key and each value (of one token and head): keys of D dimensions up to
+    /// √(2³¹/D), values up to 4 095. Attention multiplies integers exactly, at twice the rate of `f32` with AVX-512 VNNI. On the
+    /// processor only.
     I16,
 }
 

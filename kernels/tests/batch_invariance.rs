@@ -185,12 +185,16 @@ fn shape(dim: usize, window: Option<usize>) -> AttentionShape {
     AttentionShape { heads: HEADS, kv_heads: KV_HEADS, head_dim: dim, scale: 0.4, window }
 }
 
-/// A cache full of numbers that would show if a masked slot took part.
+/// A cache full of numbers that would show if a masked slot took part: none at all, or of integers in every other case large
+/// ones, as no number has integers of zero.
 fn dirty_cache(device: &Device, kv_type: KvType, blocks: usize, dim: usize) -> KvCache {
     let mut cache = KvCache::new(device, geometry(kv_type, blocks, dim)).unwrap();
-    let dirt = vec![f32::NAN; blocks * BLOCK_TOKENS * KV_HEADS * dim];
     let tables: Vec<u32> = (0..blocks as u32).collect();
     let whole = [segment(0, blocks * BLOCK_TOKENS, 0, 0..blocks)];
+    let dirt = match kv_type == KvType::F32 || blocks.is_multiple_of(2) {
+        true => vec![f32::NAN; blocks * BLOCK_TOKENS * KV_HEADS * dim],
+        false => random(399, blocks * BLOCK_TOKENS * KV_HEADS * dim).iter().map(|x| x * 1e30).collect(),
+    };
     kv::write(device, &mut cache, 0, &dirt, &dirt, &whole, &tables).unwrap();
     cache
 }

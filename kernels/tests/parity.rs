@@ -452,15 +452,64 @@ fn attention_over_integers_is_attention_over_what_they_stand_for() {
             // Half a step of each of the 16 weights of a block, at the most.
             assert!(error <= largest * 8.5 / 32_767.0, "{device:?}, {dim}: {error}, values up to {largest}");
             assert!(rounding > 0.0 && rounding < largest * 0.01, "{device:?}, {dim}: {rounding} from f32");
-            // A number that is none is not hidden by a scale.
-            let mut k = k.clone();
-            k[5 * kv_heads * dim] = f32::NAN;
-            assert!(attend(&device, KvType::I16, &q, &k, &v)[0].is_nan());
-            let mut v = v.clone();
-            v[7 * kv_heads * dim] = f32::INFINITY;
-            let even = vec![0.0; q.len()];
-            let found = attend(&device, KvType::I16, &even, &rounded[1], &v);
-            assert!(found[0].is_nan(), "{device:?}, {dim}: {:?}", &found[..4]);
+        }
+    }
+}
+
+/// One request of one kv head: the attention of its last token over integers.
+fn attend_integers(device: &Device, q: &[f32], k: &[f32], v: &[f32], dim: usize, scale: f32) -> Vec<f32> {
+    let (length, heads) = (k.len() / dim, q.len() / dim);
+    let blocks = length.div_ceil(BLOCK_TOKENS);
+    let tables: Vec<u32> = (0..blocks as u32).collect();
+    let geometry = KvGeometry {
+        layers: 1,
+        blocks,
+        block_tokens: BLOCK_TOKENS,
+        kv_heads: 1,
+        head_dim: dim,
+        kv_type: KvType::I16,
+        state_layers: 0,
+        state_values: 0,
+    };
+    let shape = attention::AttentionShape { heads, kv_heads: 1, head_dim: dim, scale, window: None };
+    let mut cache = KvCache::new(device, geometry).unwrap();
+    kv::write(device, &mut cache, 0, k, v, &[segment(0, length, 0, 0..blocks)], &tables).unwrap();
+    let mut out = vec![0.0; q.len()];
+    attention::paged(device, &mut out, q, &cache, 0, &[segment(0, 1, length - 1, 0..blocks)], &tables, shape).unwrap();
+    out
+}
+
+/// Every integer the largest there is, with one sign and with the other: no sum leaves 32 bits, on any instruction set.
+#[test]
+fn the_largest_integers_stay_within_their_sums() {
+    for dim in [1, 16, 100, 128, 256, 512, 576] {
+        for (sign_k, sign_v) in [(1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)] {
+            let (q, k, v) = (vec![1.5; 5 * dim], vec![2.0 * sign_k; 40 * dim], vec![3.0 * sign_v; 40 * dim]);
+            for device in devices(1) {
+                let out = attend_integers(&device, &q, &k, &v, dim, 1.0 / dim as f32);
+                let far = out.iter().map(|out| (out - 3.0 * sign_v).abs()).fold(0.0, f32::max);
+                assert!(far < 1e-5, "{device:?}, {dim}, {sign_k}, {sign_v}: {far}");
+            }
+        }
+    }
+}
+
+/// A number that is none is not hidden by a scale, wherever it stands and whatever it weighs.
+#[test]
+fn no_number_among_integers_is_no_number_in_the_output() {
+    let dim = 20;
+    let [q, k, v] = [(131, 3), (132, 33), (133, 33)].map(|(seed, rows)| random(seed, rows * dim));
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (token, at) in [0, 7, 8, 15, 20, 32].into_iter().flat_map(|token| [(token, 0), (token, 19)]) {
+            let place = token * dim + at;
+            let with =
+                |x: &[f32]| x.iter().enumerate().map(|(i, x)| if i == place { bad } else { *x }).collect::<Vec<_>>();
+            for device in devices(1) {
+                let of_value = attend_integers(&device, &q, &k, &with(&v), dim, 0.2);
+                assert!(of_value.iter().all(|out| out.is_nan()), "{device:?}, value {bad} of {token}: {of_value:?}");
+                let of_key = attend_integers(&device, &q, &with(&k), &v, dim, 0.2);
+                assert!(of_key.iter().all(|out| out.is_nan()), "{device:?}, key {bad} of {token}: {of_key:?}");
+            }
         }
     }
 }

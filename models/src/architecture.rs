@@ -14,6 +14,8 @@ pub struct Geometry {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// Keys have a bias, so a few of their dimensions may be far larger than all others.
+    pub key_bias: bool,
     pub feed_forward: usize,
     pub vocab: usize,
     /// Positions the model was trained for.

@@ -130,6 +130,7 @@ fn geometry(architecture: &str, config: &BertConfig, weights: &Weights) -> Geome
         heads: config.heads,
         kv_heads: config.heads,
         head_dim: config.hidden / config.heads,
+        key_bias: true,
         feed_forward: config.feed_forward,
         vocab: config.vocab,
         context: config.context,

@@ -273,6 +273,7 @@ impl<'a> Weights<'a> {
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
+            key_bias: config.biases.qkv,
             feed_forward: config.feed_forward,
             vocab: config.vocab,
             context: config.context,

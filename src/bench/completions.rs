@@ -7,8 +7,8 @@ use lifelong_kernels::{BLOCK_TOKENS, Device, KvGeometry, Work};
 use super::measurement::{Measurement, Times, Unit};
 use super::prompt::{request, tokens};
 use super::workload::{EngineShape, Kind, MatrixShape, Prompts, Scale, Workload};
+use crate::engine::default_kv_type;
 use crate::engine::error::{Error, Result};
-use crate::engine::kv_type_on;
 use crate::engine::model::LoadedModel;
 use crate::engine::request::Request;
 use crate::engine::session::{Engine, EngineOptions};
@@ -143,8 +143,9 @@ fn matrix_requests(shape: MatrixShape, vocabulary: usize) -> Vec<Request> {
 fn start(model: &LoadedModel, prefix_cache: bool, tokens: usize, shape: EngineShape) -> Result<Engine> {
     let EngineShape { max_batch, prefill_chunk, kv_type, .. } = shape;
     let blocks = (tokens + max_batch * BLOCK_TOKENS).div_ceil(BLOCK_TOKENS);
-    let block_type = kv_type.unwrap_or_else(|| kv_type_on(&model.device));
-    let block = KvGeometry { kv_type: block_type, ..model.decoder.geometry().kv(blocks) }.bytes_per_block();
+    let geometry = model.decoder.geometry();
+    let block_type = kv_type.unwrap_or_else(|| default_kv_type(&model.device, geometry));
+    let block = KvGeometry { kv_type: block_type, ..geometry.kv(blocks) }.bytes_per_block();
     let kv_memory_bytes = Some((block * blocks) as u64);
     let options = EngineOptions { max_batch, kv_memory_bytes, prefill_chunk, prefix_cache, kv_type };
     Engine::start(model.clone(), &options)

@@ -56,7 +56,7 @@ pub struct Measurement {
 pub struct LimitShares {
     /// Of the rate of 8-bit products.
     pub integers: f64,
-    /// Of the rate of `f32` arithmetic, attention included.
+    /// Of the rate of `f32` arithmetic, attention included; over keys and values in integers that may be more than 1.
     pub floats: f64,
     /// Of the rate of reading, by packed weights alone.
     pub read: f64,

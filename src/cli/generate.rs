@@ -50,7 +50,7 @@ pub struct GenerateArgs {
     /// The reply is JSON that this JSON schema describes, exactly: tokens that lead out of it cannot be drawn
     #[arg(long, value_name = "FILE.json")]
     json_schema: Option<PathBuf>,
-    /// How keys and values of past tokens are kept; each changes results a little [default: i16, on a GPU f16]
+    /// How keys and values of past tokens are kept; each changes results a little [default: i16, f16 on a GPU and of keys with a bias]
     #[arg(long, value_enum)]
     kv_type: Option<KvType>,
     /// Quantise the projections of a checkpoint in plain floats (safetensors bf16, f16, f32 or fp8) when it is loaded: less

@@ -14,7 +14,8 @@ pub enum KvType {
     F16,
     /// 8 significant bits, any size
     Bf16,
-    /// Integers of up to 13 bits and a sign beside a scale of each head's key and value; the fastest, on a CPU only
+    /// Integers of up to 13 bits and a sign beside a scale of each head's key and value, on a CPU only: the fastest there for
+    /// long prompts and batches
     I16,
 }
 

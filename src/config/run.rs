@@ -67,8 +67,8 @@ pub struct ModelsConfig {
     /// How its token vectors become one of a text, where its files do not say: `mean`, `cls` or `last`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder_pooling: Option<Pooling>,
-    /// How backbones keep keys and values: when absent `i16`, on a GPU `f16`; or `bf16`, or `f32` in twice the memory. Changes
-    /// results, so it is no engine setting.
+    /// How backbones keep keys and values: when absent `i16`, on a GPU and of keys with a bias `f16`; or `bf16`, or `f32` in
+    /// twice the memory. Changes results, so it is no engine setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_type: Option<KvType>,
     /// What the projections of backbones in plain floats are quantised to when they are loaded; as stored when absent.

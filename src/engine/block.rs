@@ -1,14 +1,16 @@
 //! Which blocks of the KV cache are in use, and by how many rows.
 
 use lifelong_kernels::{Device, KvType};
+use lifelong_models::architecture::Geometry;
 
 /// Tokens a block: keys and values of this many consecutive positions of one request, in every layer.
 pub const BLOCK_TOKENS: usize = 16;
 
-/// How keys and values are kept unless asked otherwise: half the memory of `f32` to hold and to read, at a rounding far below
-/// that of quantised weights and activations; on the processor as integers, which it multiplies at twice the rate.
-pub(crate) fn kv_type_on(device: &Device) -> KvType {
-    if device.is_gpu() { KvType::F16 } else { KvType::I16 }
+/// How the keys and values of a model are kept unless asked otherwise: half the memory of `f32` to hold and to read. On the
+/// processor as integers, which it multiplies at twice the rate, but for keys with a bias: their largest dimension would leave
+/// the others too few levels.
+pub(crate) fn default_kv_type(device: &Device, geometry: &Geometry) -> KvType {
+    if device.is_gpu() || geometry.key_bias { KvType::F16 } else { KvType::I16 }
 }
 
 /// Names one block of the KV cache.
@@ -82,6 +84,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn keys_with_a_bias_are_kept_as_floats() {
+        let geometry = |key_bias| Geometry {
+            architecture: "qwen2".to_string(),
+            layers: 1,
+            hidden: 8,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 8,
+            key_bias,
+            feed_forward: 8,
+            vocab: 8,
+            context: 8,
+            state_layers: 0,
+            state_values: 0,
+            parameters: 0,
+            weight_bytes: 0,
+        };
+        let kept = [false, true].map(|key_bias| default_kv_type(&Device::cpu(1), &geometry(key_bias)));
+        assert_eq!(kept, [KvType::I16, KvType::F16]);
+    }
 
     #[test]
     fn blocks_round_up() {

@@ -7,7 +7,8 @@ use lifelong_kernels::ops::residual;
 use lifelong_kernels::ops::sample::{self, Sampling as DeviceSampling};
 use lifelong_kernels::{Device, Error, Values};
 
-use super::sampler::{Draw, Found, NonFinite, Sampler, Wanted};
+use super::filters::NonFinite;
+use super::sampler::{Draw, Found, Sampler, Wanted};
 
 /// What each row gives, in order; `plain` tells how the rows that are drawn on the device are.
 ///

@@ -25,6 +25,7 @@ mod batch;
 mod block;
 mod cache;
 mod device_sampler;
+mod filters;
 mod generation;
 mod penalty;
 mod prefix;
@@ -40,4 +41,4 @@ mod stop;
 mod submission;
 mod thought;
 
-pub(crate) use block::kv_type_on;
+pub(crate) use block::default_kv_type;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::filters::Scratch;
 use super::generation::{Generation, ModelLimits, declared_eos};
 use super::penalty::History;
 use super::request::{Finish, Request};
-use super::sampler::{Draw, RowSampling, Scratch, distribution, draw};
+use super::sampler::{Draw, RowSampling, distribution, draw};
 use super::sampling::Sampling;
 use super::thought::TextStream;
 use crate::seed::Seed;

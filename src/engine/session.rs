@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType};
 use lifelong_models::Batching;
 
-use super::block::{BLOCK_TOKENS, blocks_for, kv_type_on};
+use super::block::{BLOCK_TOKENS, blocks_for, default_kv_type};
 use super::cache::Cache;
 use super::error::{Error, Result};
 use super::forced::{ForcedLogprobs, ForcedRequest};
@@ -46,7 +46,7 @@ pub struct EngineOptions {
     pub prefill_chunk: usize,
     /// Whether computed prefixes are kept for later requests. Default true.
     pub prefix_cache: bool,
-    /// How keys and values are kept. Default `i16`, on a GPU `f16`; a model that keeps them itself does so in `f32`.
+    /// How keys and values are kept. Default `i16`, on a GPU and of keys with a bias `f16`; a model that keeps them itself does so in `f32`.
     pub kv_type: Option<KvType>,
 }
 
@@ -488,7 +488,13 @@ fn start_core(model: &LoadedModel, options: &EngineOptions) -> Result<(Core, KvG
 
 /// What a step may hold, and whether computed prefixes are kept: as the options say, where the model can.
 fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)> {
+    let found = || options.kv_type.map(|kv_type| format!("{kv_type:?}").to_lowercase()).unwrap_or_default();
     match model.decoder.batching() {
+        Batching::Packed if model.device.is_gpu() && options.kv_type == Some(KvType::I16) => Err(Error::Option {
+            option: "kv_type",
+            expected: "`f16`, `bf16` or `f32` on a GPU".to_string(),
+            found: found(),
+        }),
         Batching::Packed => {
             let limits = Limits { max_batch: options.max_batch, prefill_chunk: options.prefill_chunk };
             Ok((limits, options.prefix_cache))
@@ -496,7 +502,7 @@ fn limits(model: &LoadedModel, options: &EngineOptions) -> Result<(Limits, bool)
         Batching::OneAtATime if options.kv_type.is_some_and(|kv_type| kv_type != KvType::F32) => Err(Error::Option {
             option: "kv_type",
             expected: format!("`f32`: model `{}` keeps its keys and values itself", model.name),
-            found: options.kv_type.map(|kv_type| format!("{kv_type:?}").to_lowercase()).unwrap_or_default(),
+            found: found(),
         }),
         Batching::OneAtATime => Ok((Limits { max_batch: 1, prefill_chunk: usize::MAX }, false)),
     }
@@ -510,8 +516,10 @@ fn parts(device: &Device) -> usize {
 /// The extents of the KV cache that the budget of the device with the least memory allows.
 fn kv_geometry(model: &LoadedModel, options: &EngineOptions, limits: Limits) -> Result<KvGeometry> {
     let geometry = model.decoder.geometry();
-    let one_block =
-        KvGeometry { kv_type: options.kv_type.unwrap_or_else(|| kv_type_on(&model.device)), ..geometry.kv(1) };
+    let one_block = KvGeometry {
+        kv_type: options.kv_type.unwrap_or_else(|| default_kv_type(&model.device, geometry)),
+        ..geometry.kv(1)
+    };
     let bytes_per_block = (one_block.bytes_per_block() / parts(&model.device)) as u64;
     let most_useful = (limits.max_batch as u64).saturating_mul(blocks_for(geometry.context) as u64);
     let blocks = match options.kv_memory_bytes {

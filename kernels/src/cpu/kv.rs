@@ -6,9 +6,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::Cpu;
-use super::levels::{VALUE_LEVEL, levels};
+use super::rounding::{VALUE_LEVEL, to_integers};
 use crate::device::InstructionSet;
-use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, SCALES, Segment, most_level};
+use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, Segment, most_level};
 use crate::threads::Parts;
 
 /// Values worth another thread's time.
@@ -138,10 +138,10 @@ impl Token<'_> {
         let (keys, rest) = block.split_at_mut(padded * BLOCK_TOKENS);
         let (values, scales) = rest.split_at_mut(padded * BLOCK_TOKENS);
         let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
-        scales[slot] = levels(instruction_set, self.key, most_level(dim), |d, pair| {
-            keys[d / 2 * SCALES + slot * 2..][..2].copy_from_slice(&pair);
+        scales[slot] = to_integers(instruction_set, self.key, most_level(dim), |d, pair| {
+            keys[(d / 2 * BLOCK_TOKENS + slot) * 2..][..2].copy_from_slice(&pair);
         });
-        scales[BLOCK_TOKENS + slot] = levels(instruction_set, self.value, VALUE_LEVEL, |d, pair| {
+        scales[BLOCK_TOKENS + slot] = to_integers(instruction_set, self.value, VALUE_LEVEL, |d, pair| {
             for (d, level) in (d..).zip(pair) {
                 values[(slot / 2 * padded + d) * 2 + slot % 2] = level;
             }

@@ -7,7 +7,6 @@ pub(crate) mod embed;
 pub(crate) mod exchange;
 pub(crate) mod experts;
 pub(crate) mod kv;
-mod levels;
 pub(crate) mod limits;
 mod math;
 pub(crate) mod matmul;
@@ -16,6 +15,7 @@ pub(crate) mod philox;
 pub(crate) mod pool;
 mod prefetch;
 pub(crate) mod rope;
+mod rounding;
 pub(crate) mod sample;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;

@@ -62,6 +62,7 @@ impl Described {
             heads,
             kv_heads,
             head_dim,
+            key_bias: false,
             feed_forward: dimension("intermediate_size", MAX_WIDTH)?,
             vocab: dimension("vocab_size", MAX_VOCAB)?,
             context,

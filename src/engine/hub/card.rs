@@ -89,7 +89,7 @@ impl Card {
         }
     }
 
-    /// Bytes of keys, values and states for 1000 tokens of one request, in blocks of two bytes a number; `None` when the
+    /// Bytes of keys, values and states for 1000 tokens of one request, at two bytes a number, the scales of integers left out; `None` when the
     /// file does not say enough.
     pub fn kv_bytes_per_1000_tokens(&self) -> Option<u64> {
         let Dimensions { layers, kv_heads, head_dim, states, .. } = self.dimensions;

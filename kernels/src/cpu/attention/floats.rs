@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::prefetch::prefetch;
 use super::super::vector::{LANES, Vector};
-use super::stored::{HeadBlocks, Numbers, Stored};
+use super::stored::{HeadBlocks, Numbers, Stored, columns_at_once};
 use crate::kv::BLOCK_TOKENS;
 
 /// Keys by dimension, and values by token.
@@ -30,9 +30,10 @@ impl<'a, const FORM: usize> Vectors<'a, FORM> {
     fn of(numbers: Numbers<'a>, start: usize, count: usize) -> Self {
         match numbers {
             Numbers::F32(values) => Self { single: &values[start..].as_chunks().0[..count], half: &[] },
-            Numbers::F16(bits) | Numbers::BF16(bits) | Numbers::I16(bits) => {
+            Numbers::F16(bits) | Numbers::BF16(bits) => {
                 Self { single: &[], half: &bits[start..].as_chunks().0[..count] }
             }
+            Numbers::I16(_) => unreachable!("the kernel of floats was chosen for them"),
         }
     }
 
@@ -99,16 +100,13 @@ impl<'a, const FORM: usize> Stored<'a> for Floats<'a, FORM> {
         let mut column = 0;
         while column < width {
             let (weights, slots, values) = ((weights, kept), slots.clone(), (self.values, next.values));
-            match width - column {
+            let count = columns_at_once(width - column);
+            match count {
                 1 => accumulate::<V, R, 1, FORM, AHEAD>(v, outputs, weights, values, slots, column),
-                2 | 3 => accumulate::<V, R, 2, FORM, AHEAD>(v, outputs, weights, values, slots, column),
+                2 => accumulate::<V, R, 2, FORM, AHEAD>(v, outputs, weights, values, slots, column),
                 _ => accumulate::<V, R, 4, FORM, AHEAD>(v, outputs, weights, values, slots, column),
             }
-            column += match width - column {
-                1 => 1,
-                2 | 3 => 2,
-                _ => 4,
-            };
+            column += count;
         }
     }
 }

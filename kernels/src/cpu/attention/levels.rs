@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use super::super::levels::{SMALLEST, WEIGHT_LEVEL};
 use super::super::prefetch::prefetch;
+use super::super::rounding::{SMALLEST, WEIGHT_LEVEL};
 use super::super::vector::{LANES, Vector};
-use super::stored::{HeadBlocks, Numbers, Stored};
+use super::stored::{HeadBlocks, Numbers, Stored, columns_at_once};
 
 /// Keys by pairs of dimensions, values by pairs of tokens, and what a unit of each token's is worth.
 #[derive(Clone, Copy)]
@@ -100,7 +100,8 @@ impl<'a> Stored<'a> for Levels<'a> {
             let weight = v.load(&weights[row]);
             // Where the weight is 0, what the slot holds may be no number.
             let share = v.select_less(v.splat(0.0), weight, v.multiply(weight, scales), v.splat(0.0));
-            let largest = v.largest(share);
+            // NaN and infinity are larger than numbers, and stay what they are in the unit.
+            let largest = v.largest_magnitude(v.splat(0.0), share);
             let factor = if largest > SMALLEST { f32::from(WEIGHT_LEVEL) / largest } else { 0.0 };
             units[row] = largest / f32::from(WEIGHT_LEVEL);
             v.store_words(bytemuck::cast_mut(&mut words[row]), v.multiply(share, v.splat(factor)));
@@ -109,16 +110,13 @@ impl<'a> Stored<'a> for Levels<'a> {
         let mut column = 0;
         while column < width {
             let (words, rows, values) = (&words, (&units, kept), self.values);
-            match width - column {
+            let count = columns_at_once(width - column);
+            match count {
                 1 => accumulate::<V, R, 1>(v, outputs, words, rows, values, column),
-                2 | 3 => accumulate::<V, R, 2>(v, outputs, words, rows, values, column),
+                2 => accumulate::<V, R, 2>(v, outputs, words, rows, values, column),
                 _ => accumulate::<V, R, 4>(v, outputs, words, rows, values, column),
             }
-            column += match width - column {
-                1 => 1,
-                2 | 3 => 2,
-                _ => 4,
-            };
+            column += count;
         }
     }
 }

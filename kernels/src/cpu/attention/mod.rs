@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::Cpu;
-use super::levels::levels as levels_of;
+use super::rounding::to_integers;
 use super::vector::LANES;
 use crate::kv::{BLOCK_TOKENS, KvCache, KvStorage, KvType, Segment, most_level};
 use crate::ops::attention::AttentionShape;
@@ -250,7 +250,7 @@ impl Tile<'_> {
             scaled.resize((pairs + 1) * rows, 0.0);
             let (scaled, units) = scaled.split_at_mut(pairs * rows);
             for (row, place) in self.places().enumerate() {
-                let unit = levels_of(cpu.instruction_set, &q[place], most_level(dim), |d, [low, high]| {
+                let unit = to_integers(cpu.instruction_set, &q[place], most_level(dim), |d, [low, high]| {
                     scaled[d / 2 * rows + row] = f32::from_bits(u32::from(low) | u32::from(high) << 16);
                 });
                 units[row] = unit * self.shape.scale;

@@ -32,6 +32,16 @@ pub(super) trait Stored<'a>: Copy {
     );
 }
 
+/// Vectors of an output that are summed beside each other, of those that are left.
+#[inline(always)]
+pub(super) fn columns_at_once(left: usize) -> usize {
+    match left {
+        1 => 1,
+        2 | 3 => 2,
+        _ => 4,
+    }
+}
+
 /// The blocks of one head: block `b` holds keys and values at `first + b · stride`, as [`crate::kv::KvCache`] says.
 pub(super) struct HeadBlocks<'a> {
     pub(super) numbers: Numbers<'a>,

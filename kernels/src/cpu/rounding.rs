@@ -19,7 +19,7 @@ const ROUNDED: usize = 4 * LANES;
 ///
 /// `x` is scaled by `most` over its largest magnitude and rounded to nearest, ties to even. NaN and infinity make the scale
 /// what they are.
-pub(super) fn levels(
+pub(super) fn to_integers(
     instruction_set: InstructionSet,
     x: &[f32],
     most: u16,
