@@ -13,7 +13,9 @@ const INK: &str = "#1F2328";
 const GRID: &str = "#D0D7DE";
 
 /// Pixels.
-const NAME_WIDTH: f64 = 168.0;
+const LEAST_NAME_WIDTH: f64 = 168.0;
+/// Of a letter of a name, rather too much than too little.
+const LETTER_WIDTH: f64 = 7.8;
 const PANEL_WIDTH: f64 = 300.0;
 const GAP: f64 = 52.0;
 const TITLE_HEIGHT: f64 = 26.0;
@@ -46,16 +48,17 @@ pub(super) fn dots(names: &[String], panels: &[DotPanel], columns: usize, x_name
     let panel_height = TITLE_HEIGHT + plot_height + AXIS_HEIGHT;
     let columns = columns.clamp(1, panels.len().max(1));
     let lines = panels.len().div_ceil(columns);
-    let (width, height) = (NAME_WIDTH + columns as f64 * (PANEL_WIDTH + GAP), lines as f64 * panel_height);
+    let name_width = name_width(names);
+    let (width, height) = (name_width + columns as f64 * (PANEL_WIDTH + GAP), lines as f64 * panel_height);
     let axis = Axis::around(panels.iter().flat_map(|panel| panel.rows.iter().flatten()).flat_map(reach));
     let mut out = start(width, height);
     for (index, panel) in panels.iter().enumerate() {
-        let left = NAME_WIDTH + (index % columns) as f64 * (PANEL_WIDTH + GAP);
+        let left = name_width + (index % columns) as f64 * (PANEL_WIDTH + GAP);
         let top = (index / columns) as f64 * panel_height + TITLE_HEIGHT;
         if index % columns == 0 {
             for (row, name) in names.iter().enumerate() {
                 let y = top + row_height * (row as f64 + 0.5) + 4.0;
-                text(&mut out, (NAME_WIDTH - 10.0, y), "end", 13, name);
+                text(&mut out, (name_width - 10.0, y), "end", 13, name);
             }
         }
         text(&mut out, (left + PANEL_WIDTH / 2.0, top - 9.0), "middle", 13, &panel.title);
@@ -64,6 +67,12 @@ pub(super) fn dots(names: &[String], panels: &[DotPanel], columns: usize, x_name
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// Room for the longest name on the left.
+fn name_width(names: &[String]) -> f64 {
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    LEAST_NAME_WIDTH.max(longest as f64 * LETTER_WIDTH + 12.0)
 }
 
 fn reach(dot: &Dot) -> Vec<f64> {
@@ -153,16 +162,17 @@ pub(super) struct RankGrid {
 pub(super) fn ranks(names: &[String], columns: &[&str], grids: &[RankGrid]) -> String {
     const CELL: (f64, f64) = (66.0, 30.0);
     let grid_width = CELL.0 * columns.len() as f64;
-    let width = NAME_WIDTH + grids.len() as f64 * (grid_width + GAP);
+    let name_width = name_width(names);
+    let width = name_width + grids.len() as f64 * (grid_width + GAP);
     let height = 2.0 * TITLE_HEIGHT + CELL.1 * names.len() as f64 + 10.0;
     let top = 2.0 * TITLE_HEIGHT;
     let farthest = names.len().saturating_sub(1).max(1) as f64;
     let mut out = start(width, height);
     for (row, name) in names.iter().enumerate() {
-        text(&mut out, (NAME_WIDTH - 10.0, top + CELL.1 * (row as f64 + 0.5) + 4.0), "end", 13, name);
+        text(&mut out, (name_width - 10.0, top + CELL.1 * (row as f64 + 0.5) + 4.0), "end", 13, name);
     }
     for (place, grid) in grids.iter().enumerate() {
-        let left = NAME_WIDTH + place as f64 * (grid_width + GAP);
+        let left = name_width + place as f64 * (grid_width + GAP);
         text(&mut out, (left + grid_width / 2.0, 17.0), "middle", 13, &grid.title);
         for (column, name) in columns.iter().enumerate() {
             text(&mut out, (left + CELL.0 * (column as f64 + 0.5), top - 8.0), "middle", 12, name);
@@ -233,9 +243,24 @@ mod tests {
         assert_eq!(drawn.matches("<circle").count(), 3);
         let places = drawn.split("cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
         for place in places {
-            assert!((NAME_WIDTH..NAME_WIDTH + 2.0 * (PANEL_WIDTH + GAP)).contains(&place), "{place}");
+            assert!((LEAST_NAME_WIDTH..LEAST_NAME_WIDTH + 2.0 * (PANEL_WIDTH + GAP)).contains(&place), "{place}");
         }
         assert!(!drawn.contains("NaN"));
+    }
+
+    #[test]
+    fn a_long_name_has_room() {
+        let name = "group-self-consistency: plural-sentence/12".to_string();
+        let panel = || DotPanel { title: "one".into(), rows: vec![vec![]] };
+        let drawn = [
+            dots(std::slice::from_ref(&name), &[panel()], 1, "points"),
+            ranks(std::slice::from_ref(&name), &["AP"], &[RankGrid { title: "ours".into(), cells: vec![vec![None]] }]),
+        ];
+        for drawn in drawn {
+            let line = drawn.lines().find(|line| line.contains(&name)).unwrap();
+            let end: f64 = line.split("x=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+            assert!(end >= 7.5 * name.len() as f64, "{line}");
+        }
     }
 
     #[test]

@@ -304,7 +304,7 @@ pub(super) fn table(data: &ReportData) -> Option<Table> {
 
 /// The strongest harms and helps; `None` when no score moved.
 pub(in crate::report) fn chart(data: &ReportData, each: usize) -> anyhow::Result<Option<String>> {
-    const LETTERS: usize = 26;
+    const LETTERS: usize = 48;
     let moved: Vec<&Effect> = ranked(data, each)
         .into_iter()
         .map(|(_, effect)| effect)
