@@ -118,13 +118,13 @@ fn rows() {
 fn attention_over_two_splits() {
     let (heads, kv_heads, dim, length) = (4, 2, 24, 300);
     let blocks = 300usize.div_ceil(BLOCK_TOKENS);
-    let geometry = KvGeometry {
+    let geometry = |kv_type| KvGeometry {
         layers: 1,
         blocks,
         block_tokens: BLOCK_TOKENS,
         kv_heads,
         head_dim: dim,
-        kv_type: KvType::F32,
+        kv_type,
         state_layers: 0,
         state_values: 0,
     };
@@ -132,12 +132,14 @@ fn attention_over_two_splits() {
     let [k, v] = [420, 421].map(|seed| random(seed, length * kv_heads * dim));
     let q = random(422, 2 * heads * dim);
     let tables: Vec<u32> = (0..blocks as u32).collect();
-    assert_digest("paged attention", 0xa95b_daed_2e16_2e7b, |device| {
-        let mut cache = KvCache::new(device, geometry).unwrap();
+    let attend = |device: &Device, kv_type| {
+        let mut cache = KvCache::new(device, geometry(kv_type)).unwrap();
         kv::write(device, &mut cache, 0, &k, &v, &[segment(0, length, 0, 0..blocks)], &tables).unwrap();
         let mut out = vec![0.0; q.len()];
         let last = [segment(0, 2, length - 2, 0..blocks)];
         attention::paged(device, &mut out, &q, &cache, 0, &last, &tables, shape).unwrap();
         out
-    });
+    };
+    assert_digest("paged attention", 0xa95b_daed_2e16_2e7b, |device| attend(device, KvType::F32));
+    assert_digest("paged attention over integers", 0xb772_41aa_c277_373e, |device| attend(device, KvType::I16));
 }

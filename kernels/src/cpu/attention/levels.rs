@@ -21,7 +21,8 @@ pub(super) struct Levels<'a> {
 }
 
 impl Levels<'_> {
-    /// Asks for the first lines of both streams; the processor follows them by itself. Asking for all of them was slower.
+    /// Asks for the first lines of both streams; the processor follows them by itself. Asking for all of them was slower where
+    /// they come from memory.
     #[inline(always)]
     fn bring_near(self) {
         const LINES: usize = 8;
