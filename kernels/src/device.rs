@@ -8,6 +8,7 @@ use crate::cuda::Cuda;
 use crate::error::{Error, Result};
 use crate::group::Standing;
 use crate::tally::{Counters, Work};
+use crate::threads::Parts;
 
 /// A processor with its threads, or a GPU; alone, or one of several that compute one model together ([`Device::group`]).
 /// Cheap to clone: clones share the threads.
@@ -111,6 +112,18 @@ impl Device {
             Backend::Cpu(cpu) => cpu.run(count, task),
             Backend::Cuda(_) => (0..count).for_each(task),
         }
+    }
+
+    /// [`Device::run`] with an item for each task. A task may run operations of this device, which stay on its thread: work
+    /// that is cut into such tasks lets the threads meet once for all of its operations.
+    pub fn run_each<T: Send + Sync>(&self, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
+        let count = items.len();
+        let items = Parts::new(items);
+        self.run(count, |index| {
+            // SAFETY: each index is run once.
+            let item = unsafe { items.take(index..index + 1) };
+            task(index, &mut item[0]);
+        });
     }
 
     /// Waits until everything that was asked of the device is done; of a group, of all its members. Until then

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::threads;
+
 /// The sum over all operations of one kind since the device was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -10,7 +12,7 @@ pub struct Tally {
     pub operations: u64,
     /// Bytes of packed weights read; none for attention.
     pub weight_bytes: u64,
-    /// Time of the calls, threads' waits included.
+    /// Time of the calls, threads' waits included; of one that stayed on a thread of several that worked, its share.
     pub nanoseconds: u64,
 }
 
@@ -95,7 +97,8 @@ impl Counter {
     pub(crate) fn add(&self, operations: usize, weight_bytes: usize, begun: Instant) {
         self.operations.fetch_add(operations as u64, Ordering::Relaxed);
         self.weight_bytes.fetch_add(weight_bytes as u64, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let nanoseconds = begun.elapsed().as_nanos() as u64 / threads::company() as u64;
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     fn read(&self) -> Tally {

@@ -10,9 +10,10 @@
 //! own cache. The caller never waits for a worker that has not begun: when another program has that core, the caller
 //! does the tasks itself.
 //!
-//! Which thread runs which task is not fixed, so a task must compute whole outputs that no other task touches.
+//! Which thread runs which task is not fixed, so a task must compute whole outputs that no other task touches. A task
+//! may run operations of its own: they stay on its thread.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -25,6 +26,32 @@ use std::thread::{JoinHandle, Thread};
 const SPINS_BEFORE_SLEEP: u32 = 600;
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
+
+thread_local! {
+    /// The threads that share the job whose task this thread is in; 0 outside of jobs.
+    static COMPANY: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Of so many threads one is the calling thread's part, where a task runs an operation: 1 outside of tasks.
+pub(crate) fn company() -> usize {
+    COMPANY.get().max(1)
+}
+
+/// This thread is in a job, as long as it lives.
+struct InJob;
+
+impl InJob {
+    fn of(threads: usize) -> Self {
+        COMPANY.set(threads);
+        Self
+    }
+}
+
+impl Drop for InJob {
+    fn drop(&mut self) {
+        COMPANY.set(0);
+    }
+}
 
 /// `threads − 1` workers; the caller of [`Pool::run`] is the last one.
 pub(crate) struct Pool {
@@ -107,8 +134,9 @@ impl Pool {
         Self { shared, workers, sleepers, owner: Mutex::new(()) }
     }
 
+    /// Those that the calling thread's next job is for: one where it is in a task already.
     pub(crate) fn threads(&self) -> usize {
-        self.workers.len() + 1
+        if COMPANY.get() > 0 { 1 } else { self.workers.len() + 1 }
     }
 
     /// Runs `task(0)` … `task(count − 1)`, each once, and returns when all are done.
@@ -119,7 +147,7 @@ impl Pool {
     /// # Panics
     /// When a task panics, after all threads have left the job.
     pub(crate) fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        if count <= 1 || self.workers.is_empty() {
+        if count <= 1 || self.workers.is_empty() || COMPANY.get() > 0 {
             return (0..count).for_each(task);
         }
         let Ok(_owner) = self.owner.try_lock() else {
@@ -216,6 +244,7 @@ impl Shared {
     /// Does the tasks of this thread's run, then what others have left of theirs.
     fn take_tasks(&self, number: u32, own: usize, count: usize, task: &Task<'_>) {
         let threads = self.runs.len();
+        let _in_job = InJob::of(threads);
         for turn in 0..threads {
             let thread = (own + turn) % threads;
             let range = count * thread / threads..count * (thread + 1) / threads;
@@ -335,6 +364,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..50 {
                         pool.run(8, &|_| {
+                            assert_eq!(pool.threads() == 1, company() > 1);
                             pool.run(2, &|_| {
                                 total.fetch_add(1, Ordering::Relaxed);
                             });

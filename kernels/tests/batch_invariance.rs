@@ -278,6 +278,33 @@ fn attention_over_shared_blocks_equals_private_blocks() {
     }
 }
 
+/// Pieces with blocks of their own, which threads write side by side, and pieces that meet inside of a block.
+#[test]
+fn keys_and_values_written_in_pieces_serve_as_those_written_at_once() {
+    let dim = 20;
+    let request = Request::new(340, 75, dim);
+    let tables = [3, 1, 4, 0, 2];
+    for (kv_type, cuts) in
+        KINDS.into_iter().flat_map(|kv_type| [[0, 16, 48, 64, 75], [0, 37, 38, 54, 75]].map(|c| (kv_type, c)))
+    {
+        let expected = request.alone(kv_type, dim, 74, None);
+        let pieces = cuts.array_windows().map(|[start, end]| [segment(0, end - start, *start, 0..5)]);
+        let pieces: Vec<[Segment; 1]> = pieces.collect();
+        for device in all_devices() {
+            let mut cache = dirty_cache(&device, kv_type, 5, dim);
+            let piece = |index: usize| {
+                let own = cuts[index] * KV_HEADS * dim..cuts[index + 1] * KV_HEADS * dim;
+                kv::NewRows { k: &request.k[own.clone()], v: &request.v[own], segments: &pieces[index] }
+            };
+            kv::write_pieces(&device, &mut cache, 0, 4, piece, &tables).unwrap();
+            let mut out = vec![0.0; expected.len()];
+            let (q, last) = (&request.q[74 * HEADS * dim..], [segment(0, 1, 74, 0..5)]);
+            attention::paged(&device, &mut out, q, &cache, 0, &last, &tables, shape(dim, None)).unwrap();
+            assert_same_bits(&out, &expected, &format!("{device:?} {kv_type:?}, pieces {cuts:?}"));
+        }
+    }
+}
+
 #[test]
 fn a_copied_block_serves_as_the_original() {
     let (dim, device) = (16, Device::cpu(1));

@@ -3,6 +3,7 @@
 use lifelong_kernels::{Device, KvCache, KvGeometry, KvType, Routes, Segment, Values};
 
 use crate::error::{Error, Result};
+use crate::pieces::Piece;
 
 /// The dimensions of a loaded model.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,6 +152,8 @@ pub struct Scratch {
     /// Rows of a step whose states the head reads.
     pub(crate) outputs: Vec<u32>,
     pub(crate) routes: Routes,
+    /// Of a step that is cut, with activations of their own.
+    pub(crate) pieces: Vec<Piece>,
     /// Those of the devices that a split decoder is in parts on.
     pub(crate) parts: Vec<Scratch>,
     /// Keys and values of the layer at work, for encoders that are a decoder's body.

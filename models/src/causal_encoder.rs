@@ -86,7 +86,7 @@ impl Encoder for CausalEncoder {
         let positions: Vec<u32> = lengths.iter().flat_map(|length| 0..*length as u32).collect();
         let batch = Batch { tokens, positions: &positions, segments: &segments, tables: &tables, outputs: &[] };
         let mut cache = self.cache(device, blocks, scratch.cache.take())?;
-        self.body.forward(device, &batch, &mut cache, |_| 0, scratch)?;
+        self.body.forward(device, &batch, &mut cache, &self.geometry, |_| 0, scratch)?;
         scratch.cache = Some(cache);
         Ok(residual::copy(device, hidden, scratch.normed.take(device, width)?)?)
     }

@@ -24,6 +24,7 @@ use crate::layers::mlp::GatedMlp;
 use crate::layers::norm::RmsNorm;
 use crate::layers::rope::Rotary;
 use crate::names::Names;
+use crate::pieces::{self, Stack};
 use crate::weights::{self, Weights};
 
 /// Defaults of `Gemma3TextConfig` in transformers: multimodal checkpoints leave out what equals them.
@@ -261,19 +262,43 @@ impl Decoder for Gemma3 {
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
         let rows = batch.tokens.len();
-        let width = rows * self.geometry.hidden;
-        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        self.embedding.forward(device, scratch.residual.take(device, width)?, batch.tokens)?;
-        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let rotary = if layer.attention.shape.window.is_some() { &self.local_rotary } else { &self.rotary };
-            layer.attention.causal(device, batch, cache, index, Some(rotary), scratch)?;
-            norm_add_and_norm(device, [&layer.after_attention, &layer.mlp_norm], width, scratch)?;
-            layer.mlp.forward(device, rows, scratch)?;
-            let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
-            norm_add_and_norm(device, [&layer.after_mlp, next], width, scratch)?;
+        if !pieces::forward(self, &self.geometry, device, batch, cache, |layer| layer, scratch)? {
+            self.begin(device, batch.tokens, scratch)?;
+            for layer in 0..self.layers.len() {
+                let (attention, rotary) = self.attention(layer);
+                attention.causal(device, batch, cache, layer, rotary, scratch)?;
+                self.finish(device, layer, rows, scratch)?;
+            }
         }
         self.head.forward(device, logits, rows, batch.outputs, scratch)
+    }
+}
+
+impl Stack for Gemma3 {
+    fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn begin(&self, device: &Device, tokens: &[u32], scratch: &mut Scratch) -> Result<()> {
+        let width = tokens.len() * self.geometry.hidden;
+        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        self.embedding.forward(device, scratch.residual.take(device, width)?, tokens)?;
+        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)
+    }
+
+    fn attention(&self, layer: usize) -> (&Attention, Option<&Rotary>) {
+        let attention = &self.layers[layer].attention;
+        let rotary = if attention.shape.window.is_some() { &self.local_rotary } else { &self.rotary };
+        (attention, Some(rotary))
+    }
+
+    fn finish(&self, device: &Device, layer: usize, rows: usize, scratch: &mut Scratch) -> Result<()> {
+        let width = rows * self.geometry.hidden;
+        let next = self.layers.get(layer + 1).map_or(&self.norm, |layer| &layer.attention_norm);
+        let layer = &self.layers[layer];
+        norm_add_and_norm(device, [&layer.after_attention, &layer.mlp_norm], width, scratch)?;
+        layer.mlp.forward(device, rows, scratch)?;
+        norm_add_and_norm(device, [&layer.after_mlp, next], width, scratch)
     }
 }
 

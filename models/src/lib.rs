@@ -24,6 +24,7 @@ pub mod mistral;
 pub mod mpnet;
 mod names;
 pub mod phi3;
+mod pieces;
 pub mod pre_norm;
 pub mod qwen2;
 pub mod qwen3;

@@ -24,6 +24,7 @@ use crate::layers::mlp::GatedMlp;
 use crate::layers::norm::RmsNorm;
 use crate::layers::rope::Rotary;
 use crate::names::Names;
+use crate::pieces::{self, Stack};
 use crate::weights::{self, Weights};
 
 /// A loaded decoder of this shape.
@@ -114,27 +115,59 @@ impl Body {
         device: &Device,
         batch: &Batch,
         cache: &mut KvCache,
-        place: impl Fn(usize) -> usize,
+        geometry: &Geometry,
+        place: impl Fn(usize) -> usize + Sync,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let rows = batch.tokens.len();
-        let width = rows * self.norm.width();
-        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        self.embedding.forward(device, scratch.residual.take(device, width)?, batch.tokens)?;
-        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)?;
+        if self.layers.iter().all(Layer::is_plain)
+            && pieces::forward(self, geometry, device, batch, cache, &place, scratch)?
+        {
+            return Ok(());
+        }
+        self.begin(device, batch.tokens, scratch)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let rotary = layer.rotated.then_some(&self.rotary);
             layer.mixer.forward(device, batch, cache, place(layer.place), rotary, scratch)?;
-            add_and_norm(device, &layer.mlp_norm, width, scratch)?;
-            layer.mlp.forward(device, rows, scratch)?;
-            let next = self.layers.get(index + 1).map_or(&self.norm, |layer| &layer.attention_norm);
-            add_and_norm(device, next, width, scratch)?;
+            self.finish(device, index, batch.tokens.len(), scratch)?;
         }
         Ok(())
     }
 }
 
+impl Stack for Body {
+    fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn begin(&self, device: &Device, tokens: &[u32], scratch: &mut Scratch) -> Result<()> {
+        let width = tokens.len() * self.norm.width();
+        let first = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        self.embedding.forward(device, scratch.residual.take(device, width)?, tokens)?;
+        first.forward(device, scratch.normed.take(device, width)?, scratch.residual.take(device, width)?)
+    }
+
+    fn attention(&self, layer: usize) -> (&Attention, Option<&Rotary>) {
+        let layer = &self.layers[layer];
+        let Mixer::Attention(attention) = &layer.mixer else { unreachable!("only plain layers are cut: our bug") };
+        (attention, layer.rotated.then_some(&self.rotary))
+    }
+
+    fn finish(&self, device: &Device, layer: usize, rows: usize, scratch: &mut Scratch) -> Result<()> {
+        let width = rows * self.norm.width();
+        let next = self.layers.get(layer + 1).map_or(&self.norm, |layer| &layer.attention_norm);
+        let layer = &self.layers[layer];
+        add_and_norm(device, &layer.mlp_norm, width, scratch)?;
+        layer.mlp.forward(device, rows, scratch)?;
+        add_and_norm(device, next, width, scratch)
+    }
+}
+
 impl Layer {
+    /// Attention and one feed-forward layer. Experts are better left whole: a piece would read most of them for few rows.
+    fn is_plain(&self) -> bool {
+        matches!((&self.mixer, &self.mlp), (Mixer::Attention(_), FeedForward::One(_)))
+    }
+
     fn load(weights: &mut Weights, names: &Names, layer: usize, config: &DecoderConfig) -> Result<Self> {
         let norm = |weights: &mut Weights, part: &str| {
             RmsNorm::load(weights, &names.layer(layer, part), config.hidden, config.norm)
@@ -210,7 +243,7 @@ impl Decoder for PreNorm {
         logits: &mut Values,
     ) -> Result<()> {
         check_batch(batch, &self.geometry)?;
-        self.body.forward(device, batch, cache, |place| place, scratch)?;
+        self.body.forward(device, batch, cache, &self.geometry, |place| place, scratch)?;
         self.head.forward(device, logits, batch.tokens.len(), batch.outputs, scratch)
     }
 }

@@ -137,6 +137,44 @@ fn run_step(
     }
 }
 
+/// Enough rows that two and three threads take pieces of them through the layers: prompts from their first token and from
+/// inside of a block on, and rows that decode.
+#[test]
+fn a_step_in_pieces_equals_a_whole_one() {
+    const SEGMENTS: [(usize, usize); 7] = [(0, 60), (5, 40), (16, 16), (33, 1), (7, 1), (31, 1), (0, 30)];
+    const BLOCKS: usize = 4;
+    for name in MODELS {
+        let found = [1, 2, 3].map(|threads| {
+            let device = Device::cpu(threads);
+            let model = load_decoder(&checkpoint(name), &device).unwrap();
+            let mut cache = KvCache::new(&device, model.geometry().kv(SEGMENTS.len() * BLOCKS)).unwrap();
+            let (mut scratch, mut logits) = (Scratch::default(), Values::default());
+            let tables: Vec<u32> = (0..(SEGMENTS.len() * BLOCKS) as u32).rev().collect();
+            // What is in the cache before the step, the step, and one row of each request behind it.
+            let spans: [fn((usize, usize)) -> (usize, usize); 3] =
+                [|(context, _)| (0, context), |span| span, |(context, length)| (context + length, 1)];
+            spans.map(|span| {
+                let (mut tokens, mut positions, mut segments) = (vec![], vec![], vec![]);
+                for (index, lengths) in SEGMENTS.into_iter().enumerate() {
+                    let (context_len, query_len) = span(lengths);
+                    let text = self::tokens(model.as_ref(), index as u64, context_len + query_len);
+                    let table = index * BLOCKS..(index + 1) * BLOCKS;
+                    segments.push(Segment { query_start: tokens.len(), query_len, context_len, table });
+                    tokens.extend(&text[context_len..]);
+                    positions.extend(context_len as u32..(context_len + query_len) as u32);
+                }
+                segments.retain(|segment| segment.query_len > 0);
+                let (segments, outputs) = (&segments, &Vec::from_iter(0..tokens.len()));
+                let batch = Batch { tokens: &tokens, positions: &positions, segments, tables: &tables, outputs };
+                model.forward(&device, &batch, &mut cache, &mut scratch, &mut logits).unwrap();
+                bits(&logits)
+            })
+        });
+        assert_eq!(found[0], found[1], "{name}, two threads");
+        assert_eq!(found[0], found[2], "{name}, three threads");
+    }
+}
+
 /// Whole blocks that another request computed, behind which two requests go different ways.
 #[test]
 fn a_prefix_in_the_cache_equals_one_that_is_computed() {

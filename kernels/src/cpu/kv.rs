@@ -8,35 +8,83 @@ use half::{bf16, f16};
 use super::Cpu;
 use super::rounding::{VALUE_LEVEL, to_integers};
 use crate::device::InstructionSet;
-use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, Segment, most_level};
+use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, KvStorage, KvType, most_level};
+use crate::ops::kv::NewRows;
 use crate::threads::Parts;
 
 /// Values worth another thread's time.
 const VALUES_A_TASK: usize = 4_096;
 
-pub(crate) fn write(
+pub(crate) fn write(cpu: &Cpu, cache: &mut KvCache, layer: usize, rows: NewRows<'_>, tables: &[u32]) {
+    let heads = cache.geometry().kv_heads;
+    let heads_a_task = if rows.k.len() < VALUES_A_TASK { heads } else { 1 };
+    // A task owns its heads in every block, whatever the tables say.
+    let part = |task: usize| Part { rows, heads: task * heads_a_task..heads.min((task + 1) * heads_a_task) };
+    write_parts(cpu, cache, layer, heads.div_ceil(heads_a_task), &part, tables);
+}
+
+pub(crate) fn write_pieces<'a>(
     cpu: &Cpu,
     cache: &mut KvCache,
     layer: usize,
-    k: &[f32],
-    v: &[f32],
-    segments: &[Segment],
+    count: usize,
+    piece: impl Fn(usize) -> NewRows<'a> + Sync,
+    tables: &[u32],
+) {
+    if !are_apart(count, &piece, tables) {
+        return (0..count).for_each(|index| write(cpu, cache, layer, piece(index), tables));
+    }
+    let heads = cache.geometry().kv_heads;
+    // A task owns the blocks that its piece writes to.
+    write_parts(cpu, cache, layer, count, &|task| Part { rows: piece(task), heads: 0..heads }, tables);
+}
+
+/// Whether no block is written to by two pieces.
+fn are_apart<'a>(count: usize, piece: &impl Fn(usize) -> NewRows<'a>, tables: &[u32]) -> bool {
+    let segments = (0..count).map(|index| piece(index).segments.len()).sum();
+    let mut written: Vec<(u32, u32)> = Vec::with_capacity(segments);
+    for index in 0..count {
+        for segment in piece(index).segments {
+            let blocks = segment.context_len / BLOCK_TOKENS..segment.total_len().div_ceil(BLOCK_TOKENS);
+            written.extend(tables[segment.table.clone()][blocks].iter().map(|block| (*block, index as u32)));
+        }
+    }
+    written.sort_unstable();
+    written.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 == pair[1].1)
+}
+
+/// What a task writes.
+struct Part<'a> {
+    rows: NewRows<'a>,
+    heads: Range<usize>,
+}
+
+/// No head of a block is in two parts.
+fn write_parts<'a>(
+    cpu: &Cpu,
+    cache: &mut KvCache,
+    layer: usize,
+    count: usize,
+    part: &(impl Fn(usize) -> Part<'a> + Sync),
     tables: &[u32],
 ) {
     let geometry = *cache.geometry();
     let first = cache.offset(layer, 0, 0);
-    let step = Step { geometry, k, v, segments, tables };
+    let step = Step { cpu, geometry, tables };
     match (cache.storage_mut(), geometry.kv_type) {
         (KvStorage::F32(values), _) => {
-            step.write(cpu, &mut values[first..], |block, token| token.put(block, |out, x| out.copy_from_slice(x)));
+            let copy = |out: &mut [f32], x: &[f32]| out.copy_from_slice(x);
+            step.write(&mut values[first..], count, part, |block, token| token.put(block, copy));
         }
         (KvStorage::Half(bits), KvType::I16) => {
-            step.write(cpu, &mut bits[first..], |block, token| token.put_levels(cpu.instruction_set, block));
+            step.write(&mut bits[first..], count, part, |block, token| token.put_levels(cpu.instruction_set, block));
         }
         (KvStorage::Half(bits), KvType::BF16) => {
-            step.write(cpu, &mut bits[first..], |block, token| token.put(block, round_bf16));
+            step.write(&mut bits[first..], count, part, |block, token| token.put(block, round_bf16));
         }
-        (KvStorage::Half(bits), _) => step.write(cpu, &mut bits[first..], |block, token| token.put(block, round_f16)),
+        (KvStorage::Half(bits), _) => {
+            step.write(&mut bits[first..], count, part, |block, token| token.put(block, round_f16));
+        }
         (KvStorage::Device(_) | KvStorage::Parts(_), _) => unreachable!("operations check where a cache lies: our bug"),
     }
 }
@@ -56,12 +104,10 @@ fn round_bf16(out: &mut [u16], values: &[f32]) {
     out.iter_mut().zip(values).for_each(|(out, value)| *out = bf16::from_f32(*value).to_bits());
 }
 
-/// The new keys and values of one layer.
+/// Where the keys and values of a step go.
 struct Step<'a> {
+    cpu: &'a Cpu,
     geometry: KvGeometry,
-    k: &'a [f32],
-    v: &'a [f32],
-    segments: &'a [Segment],
     tables: &'a [u32],
 }
 
@@ -74,39 +120,36 @@ struct Token<'a> {
 
 impl Step<'_> {
     /// `storage` begins at the layer; `put` stores one head of a token in its block.
-    fn write<T: Copy + Default + Send + Sync>(
+    fn write<'a, T: Copy + Default + Send + Sync>(
         &self,
-        cpu: &Cpu,
         storage: &mut [T],
+        count: usize,
+        part: &(impl Fn(usize) -> Part<'a> + Sync),
         put: impl Fn(&mut [T], &Token<'_>) + Sync,
     ) {
-        let heads = self.geometry.kv_heads;
         let storage = Parts::new(storage);
-        let heads_a_task = if self.k.len() < VALUES_A_TASK { heads } else { 1 };
-        // A task owns its heads in every block, whatever the tables say.
-        cpu.run(heads.div_ceil(heads_a_task), |task| {
-            self.write_heads(&storage, task * heads_a_task..heads.min((task + 1) * heads_a_task), &put);
-        });
+        self.cpu.run(count, |task| self.write_part(&storage, &part(task), &put));
     }
 
-    fn write_heads<T: Copy + Default>(
+    fn write_part<T: Copy + Default>(
         &self,
         storage: &Parts<'_, T>,
-        own: Range<usize>,
+        part: &Part<'_>,
         put: &impl Fn(&mut [T], &Token<'_>),
     ) {
         let KvGeometry { kv_heads, blocks, head_dim: dim, .. } = self.geometry;
-        for segment in self.segments {
+        let Part { rows: NewRows { k, v, segments }, heads } = part;
+        for segment in *segments {
             let table = &self.tables[segment.table.clone()];
             for token in 0..segment.query_len {
                 let position = segment.context_len + token;
                 let (block, slot) = (table[position / BLOCK_TOKENS] as usize, position % BLOCK_TOKENS);
-                for head in own.clone() {
+                for head in heads.clone() {
                     let source = ((segment.query_start + token) * kv_heads + head) * dim;
                     let at = (head * blocks + block) * self.geometry.head_block();
                     // SAFETY: each head of each block is one task's, and this is its only part at a time.
                     let block = unsafe { storage.take(at..at + self.geometry.head_block()) };
-                    put(block, &Token { slot, key: &self.k[source..][..dim], value: &self.v[source..][..dim] });
+                    put(block, &Token { slot, key: &k[source..][..dim], value: &v[source..][..dim] });
                 }
             }
         }

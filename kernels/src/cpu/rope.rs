@@ -28,7 +28,9 @@ pub(crate) fn rope(
                         let (first, second) = head[..2 * pairs].split_at_mut(pairs);
                         rotate_halves(cpu.instruction_set, first, second, cosines, sines);
                     }
-                    RopeStyle::Interleaved => rotate_pairs(&mut head[..2 * pairs], cosines, sines),
+                    RopeStyle::Interleaved => {
+                        rotate_pairs(cpu.instruction_set, &mut head[..2 * pairs], cosines, sines);
+                    }
                 }
             }
         }
@@ -53,9 +55,14 @@ kernel! {
     }
 }
 
-fn rotate_pairs(head: &mut [f32], cosines: &[f32], sines: &[f32]) {
-    for ((pair, cosine), sine) in head.chunks_exact_mut(2).zip(cosines).zip(sines) {
-        (pair[0], pair[1]) = rotate(pair[0], pair[1], *cosine, *sine);
+kernel! {
+    /// Pairs are neighbours, which the compiler takes apart and joins. Compiled for no instruction set, a fused multiply-add
+    /// is a call of a function.
+    fn rotate_pairs<V>(_v, head: &mut [f32], cosines: &[f32], sines: &[f32]) {
+        for ((pair, cosine), sine) in head.as_chunks_mut::<2>().0.iter_mut().zip(cosines).zip(sines) {
+            let [a, b] = *pair;
+            *pair = rotate(a, b, *cosine, *sine).into();
+        }
     }
 }
 

@@ -6,6 +6,17 @@ use crate::device::{Backend, Device};
 use crate::error::{Error, Result, check_rows};
 use crate::kv::{BLOCK_TOKENS, KvCache, KvGeometry, Segment};
 
+/// The keys and values of some rows of a step.
+///
+/// # Shapes
+/// `k`, `v` `[T, KVH, D]` · `segments` as in [`Segment`], over these rows
+#[derive(Clone, Copy)]
+pub struct NewRows<'a> {
+    pub k: &'a [f32],
+    pub v: &'a [f32],
+    pub segments: &'a [Segment],
+}
+
 /// Writes a step's keys and values into their blocks: the token of packed row `query_start + i` goes to position
 /// `context_len + i` of its request.
 ///
@@ -23,20 +34,47 @@ pub fn write(
     segments: &[Segment],
     tables: &[u32],
 ) -> Result<()> {
+    let rows = NewRows { k, v, segments };
+    check_new(device, cache, layer, rows, tables)?;
+    match device.backend() {
+        Backend::Cpu(cpu) => cpu::kv::write(cpu, cache, layer, rows, tables),
+        Backend::Cuda(cuda) => on_gpu!(cuda, kv::write(cache, layer, k, v, segments, tables))?,
+    }
+    Ok(())
+}
+
+/// [`write`] of several pieces of a step, `piece(0)` … `piece(count − 1)`: the same as one after the other. On the processor a
+/// thread writes all of a piece, unless two pieces write to one block.
+///
+/// # Errors
+/// As [`write`]; then nothing is written.
+pub fn write_pieces<'a>(
+    device: &Device,
+    cache: &mut KvCache,
+    layer: usize,
+    count: usize,
+    piece: impl Fn(usize) -> NewRows<'a> + Sync,
+    tables: &[u32],
+) -> Result<()> {
+    (0..count).try_for_each(|index| check_new(device, cache, layer, piece(index), tables))?;
+    if let Backend::Cpu(cpu) = device.backend() {
+        cpu::kv::write_pieces(cpu, cache, layer, count, piece, tables);
+        return Ok(());
+    }
+    (0..count).map(piece).try_for_each(|rows| write(device, cache, layer, rows.k, rows.v, rows.segments, tables))
+}
+
+fn check_new(device: &Device, cache: &KvCache, layer: usize, rows: NewRows<'_>, tables: &[u32]) -> Result<()> {
     let op = "kv write";
-    let geometry = *cache.geometry();
+    let geometry = cache.geometry();
+    let NewRows { k, v, segments } = rows;
     let tokens = check_rows(op, "k", k.len(), geometry.kv_heads * geometry.head_dim)?;
     if v.len() != k.len() {
         let problem = format!("k holds {} values and v {}", k.len(), v.len());
         return Err(Error::Shape { op, problem });
     }
-    check_segments(op, &geometry, layer, tokens, segments, tables)?;
-    cache.check_place(op, device)?;
-    match device.backend() {
-        Backend::Cpu(cpu) => cpu::kv::write(cpu, cache, layer, k, v, segments, tables),
-        Backend::Cuda(cuda) => on_gpu!(cuda, kv::write(cache, layer, k, v, segments, tables))?,
-    }
-    Ok(())
+    check_segments(op, geometry, layer, tokens, segments, tables)?;
+    cache.check_place(op, device)
 }
 
 /// Copies one block over all layers, for a request that goes its own way inside a shared block.

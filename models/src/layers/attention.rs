@@ -106,23 +106,52 @@ impl Attention {
         rotary: Option<&Rotary>,
         scratch: &mut Scratch,
     ) -> Result<()> {
+        self.query_key_value(device, batch.positions, rotary, scratch)?;
+        kv::write(device, cache, layer, &scratch.key, &scratch.value, batch.segments, batch.tables)?;
+        self.attend(device, batch, cache, layer, scratch)
+    }
+
+    /// The first part of [`Attention::causal`]: leaves what goes into the cache in `scratch.key` and `scratch.value`, and the
+    /// queries in `scratch.query`.
+    pub fn query_key_value(
+        &self,
+        device: &Device,
+        positions: &[u32],
+        rotary: Option<&Rotary>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
-        let rows = batch.tokens.len();
+        let rows = positions.len();
         let x = scratch.normed.take(device, rows * self.output.outputs())?;
         let q = scratch.query.take(device, rows * heads * head_dim)?;
         let k = scratch.key.take(device, rows * kv_heads * head_dim)?;
         let v = scratch.value.take(device, rows * kv_heads * head_dim)?;
-        let attended = scratch.attended.take(device, rows * heads * head_dim)?;
         self.project(device, [&mut *q, &mut *k, &mut *v], x)?;
         if let Some(norms) = &self.head_norms {
             norms.query.forward_in_place(device, q)?;
             norms.key.forward_in_place(device, k)?;
         }
         if let Some(rotary) = rotary {
-            rotary.forward(device, q, batch.positions, heads)?;
-            rotary.forward(device, k, batch.positions, kv_heads)?;
+            rotary.forward(device, q, positions, heads)?;
+            rotary.forward(device, k, positions, kv_heads)?;
         }
-        kv::write(device, cache, layer, k, v, batch.segments, batch.tables)?;
+        Ok(())
+    }
+
+    /// The last part of [`Attention::causal`]: from the queries on, when keys and values are in the cache.
+    pub fn attend(
+        &self,
+        device: &Device,
+        batch: &Batch,
+        cache: &KvCache,
+        layer: usize,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let AttentionShape { heads, head_dim, .. } = self.shape;
+        let rows = batch.tokens.len();
+        let x = scratch.normed.take(device, rows * self.output.outputs())?;
+        let q = scratch.query.take(device, rows * heads * head_dim)?;
+        let attended = scratch.attended.take(device, rows * heads * head_dim)?;
         let (segments, tables) = (batch.segments, batch.tables);
         match &self.sinks {
             Some(sinks) => {

@@ -1,0 +1,252 @@
+//! A step cut in pieces: a thread takes some of its rows through a whole layer.
+//!
+//! ```text
+//! piece 0   embed, norm, qkv ─┐       ┌─ attention, output, mlp, the next qkv ─┐       ┌─ …
+//! piece 1   embed, norm, qkv ─┴─ k, v ┴─ attention, output, mlp, the next qkv ─┴─ k, v ┴─ …
+//! ```
+//!
+//! Cut by columns, as operations do by themselves, the threads meet behind each of the ten operations of a layer, and what one
+//! wrote the others fetch from its core. Cut by rows they meet twice a layer, and activations stay where they are. Each piece
+//! reads all weights, so it has to hold enough rows. Rows do not depend on the rows beside them, so cuts change no bit.
+
+use std::ops::Range;
+
+use lifelong_kernels::ops::kv::{self, NewRows};
+use lifelong_kernels::{BLOCK_TOKENS, Device, KvCache, Segment};
+
+use crate::architecture::{Batch, Geometry, Scratch};
+use crate::error::Result;
+use crate::layers::attention::Attention;
+use crate::layers::rope::Rotary;
+
+/// Rows of a piece at least, with weights of a byte or less.
+const ROWS: usize = 4;
+/// Rows of a piece from which on there is one more for each thread, so that a thread that is done early takes another.
+const MANY_ROWS: usize = 128;
+
+/// The layers of a decoder whose operations each keep to the rows they are given.
+pub(crate) trait Stack: Sync {
+    fn layers(&self) -> usize;
+
+    /// Leaves the rows' states in `scratch.residual` and their first norm in `scratch.normed`.
+    fn begin(&self, device: &Device, tokens: &[u32], scratch: &mut Scratch) -> Result<()>;
+
+    fn attention(&self, layer: usize) -> (&Attention, Option<&Rotary>);
+
+    /// Goes on from attention's output in `scratch.projected` to the norm before the next layer, in `scratch.normed`.
+    fn finish(&self, device: &Device, layer: usize, rows: usize, scratch: &mut Scratch) -> Result<()>;
+}
+
+/// Some rows of a step, and what of them is between the layers.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    rows: Range<usize>,
+    segments: Vec<Segment>,
+    scratch: Scratch,
+    outcome: Result<()>,
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Piece { rows: 0..0, segments: Vec::new(), scratch: Scratch::default(), outcome: Ok(()) }
+    }
+}
+
+/// Cuts a step for the threads of the device and takes it through the layers: leaves their last norm `[T, H]` in
+/// `scratch.normed`. `false` when it is not worth a cut; then nothing has been done. A layer's keys and values lie in layer
+/// `place(layer)` of the cache.
+pub(crate) fn forward(
+    stack: &impl Stack,
+    geometry: &Geometry,
+    device: &Device,
+    batch: &Batch,
+    cache: &mut KvCache,
+    place: impl Fn(usize) -> usize + Sync,
+    scratch: &mut Scratch,
+) -> Result<bool> {
+    let count = pieces(device, geometry, batch.tokens.len());
+    if count < 2 {
+        return Ok(false);
+    }
+    let mut own = std::mem::take(&mut scratch.pieces);
+    own.resize_with(count.max(own.len()), Piece::default);
+    let pieces = &mut own[..count];
+    cut(batch, pieces);
+    let outcome = run(stack, device, batch, cache, place, pieces);
+    if outcome.is_ok() {
+        let normed = scratch.normed.take(device, batch.tokens.len() * geometry.hidden)?;
+        for Piece { rows, scratch, .. } in pieces {
+            normed[rows.start * geometry.hidden..rows.end * geometry.hidden].copy_from_slice(&scratch.normed);
+        }
+    }
+    scratch.pieces = own;
+    outcome.map(|()| true)
+}
+
+/// The pieces that so many rows are worth: 1 where threads had better share the columns of each operation.
+///
+/// More threads share what memory gives, so each wants more rows for the weights that it reads, and more for wider weights.
+fn pieces(device: &Device, geometry: &Geometry, rows: usize) -> usize {
+    let threads = device.threads();
+    if device.is_gpu() || threads == 1 {
+        return 1;
+    }
+    let bytes = geometry.weight_bytes as f64 / geometry.parameters.max(1) as f64;
+    let least = (threads.max(ROWS) as f64 * bytes.max(1.0)).round() as usize;
+    if rows < least * threads {
+        return 1;
+    }
+    rows.div_ceil(MANY_ROWS).next_multiple_of(threads).min(rows / least)
+}
+
+/// Gives every piece its rows: as many as the others, but that a request's tokens for one block of the cache stay together.
+fn cut(batch: &Batch, pieces: &mut [Piece]) {
+    let (rows, count) = (batch.tokens.len(), pieces.len());
+    let mut start = 0;
+    for (index, piece) in pieces.iter_mut().enumerate() {
+        let end = at_block(batch.segments, rows * (index + 1) / count).max(start);
+        piece.rows = start..end;
+        piece.segments.clear();
+        piece.segments.extend(batch.segments.iter().filter_map(|segment| part(segment, &piece.rows)));
+        start = end;
+    }
+}
+
+/// The first row from `row` on that is the first of its segment or of a block.
+fn at_block(segments: &[Segment], row: usize) -> usize {
+    let inside = |segment: &&Segment| (segment.query_start + 1..segment.query_start + segment.query_len).contains(&row);
+    match segments.iter().find(inside) {
+        Some(Segment { query_start, query_len, context_len, .. }) => {
+            let position = (context_len + row - query_start).next_multiple_of(BLOCK_TOKENS);
+            query_start + (position - context_len).min(*query_len)
+        }
+        None => row,
+    }
+}
+
+/// What of a segment lies in these rows, counted from their first.
+fn part(segment: &Segment, rows: &Range<usize>) -> Option<Segment> {
+    let start = segment.query_start.max(rows.start);
+    let end = (segment.query_start + segment.query_len).min(rows.end);
+    (start < end).then(|| Segment {
+        query_start: start - rows.start,
+        query_len: end - start,
+        context_len: segment.context_len + start - segment.query_start,
+        table: segment.table.clone(),
+    })
+}
+
+fn run(
+    stack: &impl Stack,
+    device: &Device,
+    batch: &Batch,
+    cache: &mut KvCache,
+    place: impl Fn(usize) -> usize + Sync,
+    pieces: &mut [Piece],
+) -> Result<()> {
+    for layer in 0..=stack.layers() {
+        let written = &*cache;
+        device.run_each(pieces, |_, Piece { rows, segments, scratch, outcome }| {
+            let (tokens, positions) = (&batch.tokens[rows.clone()], &batch.positions[rows.clone()]);
+            let batch = Batch { tokens, positions, segments, tables: batch.tables, outputs: &[] };
+            *outcome = pass(stack, device, &batch, written, layer, &place, scratch);
+        });
+        pieces.iter_mut().try_for_each(|piece| std::mem::replace(&mut piece.outcome, Ok(())))?;
+        if layer < stack.layers() {
+            let new = |index: usize| {
+                let Piece { segments, scratch, .. } = &pieces[index];
+                NewRows { k: &scratch.key, v: &scratch.value, segments }
+            };
+            kv::write_pieces(device, cache, place(layer), pieces.len(), new, batch.tables)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends the layer before `layer` and begins this one, as far as its keys and values.
+fn pass(
+    stack: &impl Stack,
+    device: &Device,
+    batch: &Batch,
+    cache: &KvCache,
+    layer: usize,
+    place: &impl Fn(usize) -> usize,
+    scratch: &mut Scratch,
+) -> Result<()> {
+    match layer.checked_sub(1) {
+        Some(last) => {
+            stack.attention(last).0.attend(device, batch, cache, place(last), scratch)?;
+            stack.finish(device, last, batch.tokens.len(), scratch)?;
+        }
+        None => stack.begin(device, batch.tokens, scratch)?,
+    }
+    if layer == stack.layers() {
+        return Ok(());
+    }
+    let (attention, rotary) = stack.attention(layer);
+    attention.query_key_value(device, batch.positions, rotary, scratch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(query_start: usize, query_len: usize, context_len: usize) -> Segment {
+        Segment { query_start, query_len, context_len, table: 0..0 }
+    }
+
+    #[test]
+    fn pieces_cover_all_rows_and_keep_the_tokens_of_a_block_together() {
+        // A prompt from position 5 on, three rows that decode, and another prompt.
+        let segments =
+            [segment(0, 40, 5), segment(40, 1, 7), segment(41, 1, 90), segment(42, 1, 0), segment(43, 20, 0)];
+        let tokens = [0; 63];
+        let batch = Batch { tokens: &tokens, positions: &tokens, segments: &segments, tables: &[], outputs: &[] };
+        for count in [2, 3, 4, 7, 15] {
+            let mut pieces: Vec<Piece> = std::iter::repeat_with(Piece::default).take(count).collect();
+            cut(&batch, &mut pieces);
+            let mut row = 0;
+            for Piece { rows, segments: own, .. } in &pieces {
+                assert_eq!(rows.start, row);
+                row = rows.end;
+                assert_eq!(own.iter().map(|segment| segment.query_len).sum::<usize>(), rows.len());
+                for own in own {
+                    let at = rows.start + own.query_start;
+                    let of = segments.iter().rfind(|segment| segment.query_start <= at).unwrap();
+                    assert_eq!(own.context_len - of.context_len, at - of.query_start);
+                    let is_first = at == of.query_start || own.context_len.is_multiple_of(BLOCK_TOKENS);
+                    assert!(is_first, "{count} pieces: row {at} is inside of a block");
+                }
+            }
+            assert_eq!(row, 63);
+        }
+    }
+
+    #[test]
+    fn few_rows_wide_weights_and_many_threads_are_not_cut() {
+        let geometry = |bytes| Geometry { parameters: 1_000, weight_bytes: bytes, ..geometry_of_nothing() };
+        let count = |threads, bytes, rows| pieces(&Device::cpu(threads), &geometry(bytes), rows);
+        assert_eq!((count(1, 625, 512), count(2, 625, 7), count(2, 625, 8), count(2, 625, 9)), (1, 1, 2, 2));
+        assert_eq!((count(2, 1_063, 8), count(2, 2_000, 15), count(2, 2_000, 16), count(2, 4_000, 31)), (2, 1, 2, 1));
+        assert_eq!((count(2, 625, 512), count(3, 625, 512), count(8, 625, 63), count(8, 625, 64)), (4, 6, 1, 8));
+    }
+
+    fn geometry_of_nothing() -> Geometry {
+        Geometry {
+            architecture: String::new(),
+            layers: 1,
+            hidden: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            key_bias: false,
+            feed_forward: 1,
+            vocab: 1,
+            context: 1,
+            state_layers: 0,
+            state_values: 0,
+            parameters: 1,
+            weight_bytes: 1,
+        }
+    }
+}
