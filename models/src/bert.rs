@@ -15,6 +15,7 @@ use crate::layers::embedding::Embedding;
 use crate::layers::linear::{Bias, Linear};
 use crate::layers::mlp::Mlp;
 use crate::layers::norm::LayerNorm;
+use crate::pieces;
 use crate::weights::Weights;
 
 /// A loaded BERT encoder.
@@ -189,8 +190,22 @@ impl Encoder for Bert {
         hidden: &mut Values,
     ) -> Result<()> {
         check_texts(tokens, lengths, &self.geometry)?;
-        let width = tokens.len() * self.geometry.hidden;
-        let hidden = hidden.take(device, width)?;
+        let hidden = hidden.take(device, tokens.len() * self.geometry.hidden)?;
+        pieces::texts(device, &self.geometry, (tokens, lengths), hidden, scratch, |texts, hidden, scratch| {
+            self.pass(device, texts, scratch, hidden)
+        })
+    }
+}
+
+impl Bert {
+    fn pass(
+        &self,
+        device: &Device,
+        (tokens, lengths): (&[u32], &[usize]),
+        scratch: &mut Scratch,
+        hidden: &mut [f32],
+    ) -> Result<()> {
+        let width = hidden.len();
         self.embed(device, tokens, lengths, scratch, hidden)?;
         for layer in &self.layers {
             layer.attention.bidirectional(device, hidden, lengths, self.bias.as_ref(), scratch)?;
@@ -200,9 +215,7 @@ impl Encoder for Bert {
         }
         Ok(())
     }
-}
 
-impl Bert {
     fn embed(
         &self,
         device: &Device,

@@ -83,6 +83,51 @@ pub(crate) fn forward(
     outcome.map(|()| true)
 }
 
+/// Takes the texts of an encoder through it: pieces of them side by side where there are enough tokens, else all at once. `pass`
+/// leaves the states of texts (tokens, lengths) in its part of `hidden`.
+pub(crate) fn texts(
+    device: &Device,
+    geometry: &Geometry,
+    (tokens, lengths): (&[u32], &[usize]),
+    hidden: &mut [f32],
+    scratch: &mut Scratch,
+    pass: impl Fn((&[u32], &[usize]), &mut [f32], &mut Scratch) -> Result<()> + Sync,
+) -> Result<()> {
+    let count = pieces(device, geometry, tokens.len());
+    let runs = if count > 1 { runs(lengths, count) } else { None };
+    let Some(runs) = runs else { return pass((tokens, lengths), hidden, scratch) };
+    scratch.pieces.resize_with(runs.len().max(scratch.pieces.len()), Piece::default);
+    let (mut tokens, mut hidden) = (tokens, hidden);
+    let mut shares: Vec<_> = (runs.into_iter().zip(&mut scratch.pieces))
+        .map(|(run, piece)| {
+            let lengths = &lengths[run];
+            let (own, states) = (lengths.iter().sum(), lengths.iter().sum::<usize>() * geometry.hidden);
+            let texts = (tokens.split_off(..own).unwrap_or_default(), lengths);
+            (texts, hidden.split_off_mut(..states).unwrap_or_default(), piece)
+        })
+        .collect();
+    device.run_each(&mut shares, |_, (texts, hidden, piece)| piece.outcome = pass(*texts, hidden, &mut piece.scratch));
+    shares.into_iter().try_for_each(|(_, _, piece)| std::mem::replace(&mut piece.outcome, Ok(())))
+}
+
+/// Cuts texts into so many runs of about as many tokens; `None` where one would be a quarter longer than the mean, with
+/// which a thread would be left alone.
+fn runs(lengths: &[usize], count: usize) -> Option<Vec<Range<usize>>> {
+    let total: usize = lengths.iter().sum();
+    let (mut runs, mut start, mut tokens, mut before) = (Vec::with_capacity(count), 0, 0, 0);
+    for (text, length) in lengths.iter().enumerate() {
+        tokens += length;
+        if tokens * count >= total * (runs.len() + 1) {
+            if (tokens - before) * count * 4 > total * 5 {
+                return None;
+            }
+            runs.push(start..text + 1);
+            (start, before) = (text + 1, tokens);
+        }
+    }
+    Some(runs)
+}
+
 /// The pieces that so many rows are worth: 1 where threads had better share the columns of each operation.
 ///
 /// More threads share what memory gives, so each wants more rows for the weights that it reads, and more for wider weights.
@@ -220,6 +265,14 @@ mod tests {
             }
             assert_eq!(row, 63);
         }
+    }
+
+    #[test]
+    fn runs_of_texts_are_even_and_leave_none_out() {
+        assert_eq!(runs(&[63; 8], 4), Some(vec![0..2, 2..4, 4..6, 6..8]));
+        assert_eq!(runs(&[9, 9, 9, 9, 9], 2), Some(vec![0..3, 3..5]));
+        assert_eq!(runs(&[100, 40, 30, 30, 20, 16, 12], 2), Some(vec![0..2, 2..7]));
+        assert_eq!((runs(&[100, 1, 1], 2), runs(&[1, 1, 1, 100], 3), runs(&[5], 4)), (None, None, None));
     }
 
     #[test]

@@ -151,12 +151,10 @@ fn a_step_in_pieces_equals_a_whole_one() {
             let (mut scratch, mut logits) = (Scratch::default(), Values::default());
             let tables: Vec<u32> = (0..(SEGMENTS.len() * BLOCKS) as u32).rev().collect();
             // What is in the cache before the step, the step, and one row of each request behind it.
-            let spans: [fn((usize, usize)) -> (usize, usize); 3] =
-                [|(context, _)| (0, context), |span| span, |(context, length)| (context + length, 1)];
-            spans.map(|span| {
+            [0, 1, 2].map(|step| {
                 let (mut tokens, mut positions, mut segments) = (vec![], vec![], vec![]);
-                for (index, lengths) in SEGMENTS.into_iter().enumerate() {
-                    let (context_len, query_len) = span(lengths);
+                for (index, (context, length)) in SEGMENTS.into_iter().enumerate() {
+                    let (context_len, query_len) = [(0, context), (context, length), (context + length, 1)][step];
                     let text = self::tokens(model.as_ref(), index as u64, context_len + query_len);
                     let table = index * BLOCKS..(index + 1) * BLOCKS;
                     segments.push(Segment { query_start: tokens.len(), query_len, context_len, table });
