@@ -61,14 +61,17 @@ impl Bench {
             ("minilm f32 qkv-o", Format::F32, 384, 384, 6),
             ("minilm f32 up", Format::F32, 1536, 384, 6),
             ("minilm f32 down", Format::F32, 384, 1536, 6),
+            ("minilm rounded up", Format::F32, 1536, 384, 6),
+            ("minilm rounded down", Format::F32, 384, 1536, 6),
             ("llama-8b bf16 qkv", Format::BF16, 4096, 4096, 1),
         ];
         for (name, format, n, k, layers) in shapes {
             if !self.wanted(name) {
                 continue;
             }
+            let is_rounded = name.contains("rounded");
             // As many matrices as the model has, so that a step finds them as cold as a real one does.
-            let weights: Vec<Matrix> = (0..layers).map(|_| random_matrix(format, n, k)).collect();
+            let weights: Vec<Matrix> = (0..layers).map(|_| random_matrix(format, n, k, is_rounded)).collect();
             let bytes: usize = weights.iter().map(Matrix::bytes).sum();
             for rows in [1, 8, 32, 512] {
                 let x: Vec<f32> = (0..rows * k).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
@@ -79,7 +82,10 @@ impl Bench {
                     }
                 });
                 let operations = 2.0 * (n * k * rows * layers) as f64;
-                let peak = if format.block_values() == 1 { self.limits.floats } else { self.limits.integers };
+                // Products of 16 bits run at half the rate of those of 8.
+                let operations = if is_rounded { 2.0 * operations } else { operations };
+                let peak =
+                    if format.block_values() == 1 && !is_rounded { self.limits.floats } else { self.limits.integers };
                 self.print(&time, &format!("{name} [{n}, {k}] M={rows}"), (operations, peak), bytes as f64);
             }
         }
@@ -222,7 +228,7 @@ impl Bench {
 }
 
 /// Weights about one, or bytes that are valid blocks with small finite factors.
-fn random_matrix(format: Format, n: usize, k: usize) -> Matrix {
+fn random_matrix(format: Format, n: usize, k: usize, is_rounded: bool) -> Matrix {
     if format.block_values() == 1 {
         let value = |i: usize| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 504.0 - 1.0;
         let bytes: Vec<u8> = match format {
@@ -230,7 +236,11 @@ fn random_matrix(format: Format, n: usize, k: usize) -> Matrix {
             Format::F16 => (0..n * k).flat_map(|i| half::f16::from_f32(value(i)).to_le_bytes()).collect(),
             _ => (0..n * k).flat_map(|i| half::bf16::from_f32(value(i)).to_le_bytes()).collect(),
         };
-        return Matrix::from_bytes(format, n, k, &bytes).expect("the size is computed from the shape");
+        let matrix = match is_rounded {
+            true => Matrix::rounded_on(&Device::cpu(1), format, n, k, &bytes),
+            false => Matrix::from_bytes(format, n, k, &bytes),
+        };
+        return matrix.expect("the size is computed from the shape");
     }
     let size = n * (k / format.block_values()) * format.block_bytes();
     let mut bytes: Vec<u8> = (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();

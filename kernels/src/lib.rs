@@ -17,8 +17,8 @@
 /// or by what a layer asks of one. A run is continued only by the arithmetic that it was begun with.
 ///
 /// 1: 8-bit activations everywhere. 2: 16-bit ones for query, key and value. 3: keys and values in f16. 4: as 16-bit integers
-/// on the processor.
-pub const ARITHMETIC: u32 = 4;
+/// on the processor. 5: plain projections of encoders as 16-bit integers on the processor.
+pub const ARITHMETIC: u32 = 5;
 
 pub mod checks;
 mod cpu;

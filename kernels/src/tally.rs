@@ -19,7 +19,7 @@ pub struct Tally {
 /// The kinds that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Products with quantised weights.
+    /// Products with weights of integers: quantised ones, and plain ones that were rounded.
     pub integer_products: Tally,
     /// Products with f32, f16 and bf16 weights.
     pub float_products: Tally,

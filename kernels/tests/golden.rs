@@ -82,6 +82,19 @@ fn products_of_16_bit_activations() {
 }
 
 #[test]
+fn products_of_rounded_weights() {
+    let (n, k, rows) = (40, 384, 11);
+    let (w, x) = (random(402, n * k), random_with_outliers(403, rows * k));
+    let bytes: Vec<u8> = w.iter().flat_map(|w| w.to_le_bytes()).collect();
+    assert_digest("16-bit weights", 0x2248_eaca_250e_da23, |device| {
+        let matrix = Matrix::rounded_on(device, Format::F32, n, k, &bytes).unwrap();
+        let mut out = vec![0.0; rows * n];
+        matmul::linear(device, &mut out, &x, &matrix).unwrap();
+        out
+    });
+}
+
+#[test]
 fn rows() {
     let (width, rows) = (72, 5);
     let x = random_with_outliers(410, rows * width);

@@ -29,6 +29,7 @@ pub struct Checkpoint {
     files: Vec<Arc<ModelFile>>,
     tensors: BTreeMap<String, Entry>,
     quantize: Option<Format>,
+    is_rounded: bool,
     /// There where tensors are drawn instead of read.
     drawn: Option<Drawn>,
 }
@@ -118,6 +119,7 @@ impl Checkpoint {
             files: vec![file],
             tensors,
             quantize: None,
+            is_rounded: false,
             drawn: None,
         })
     }
@@ -145,6 +147,7 @@ impl Checkpoint {
             files: Vec::new(),
             tensors: BTreeMap::new(),
             quantize: None,
+            is_rounded: false,
             drawn: Some(Drawn::new(seed, format, present)),
         })
     }
@@ -212,6 +215,7 @@ impl Checkpoint {
             files: vec![file],
             tensors,
             quantize: None,
+            is_rounded: false,
             drawn: None,
         })
     }
@@ -229,7 +233,15 @@ impl Checkpoint {
             }
         }
         let description = Self::describe(folder)?;
-        Ok(Checkpoint { path: path.to_path_buf(), description, files, tensors, quantize: None, drawn: None })
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            description,
+            files,
+            tensors,
+            quantize: None,
+            is_rounded: false,
+            drawn: None,
+        })
     }
 
     /// What stands beside weights that describe only themselves.
@@ -349,6 +361,18 @@ impl Checkpoint {
             return refuse("a GGUF file is used as it is stored: quantise safetensors, or take a smaller file".into());
         }
         Ok(Checkpoint { quantize: Some(format), ..self })
+    }
+
+    /// Whether plain projections are held as integers of 16 bits.
+    pub(crate) fn is_rounded(&self) -> bool {
+        self.is_rounded
+    }
+
+    /// Lets a processor hold every plain projection of a model built from this checkpoint as integers of 16 bits
+    /// ([`lifelong_kernels::Matrix::rounded_on`]).
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        Checkpoint { is_rounded: true, ..self }
     }
 
     /// A tensor by name.

@@ -45,7 +45,7 @@ impl<'a> Weights<'a> {
 
     /// The weight of a projection: as [`Weights::matrix`], in the format that the checkpoint is to be quantised to.
     pub fn projection(&mut self, name: &str, n: usize, k: usize) -> Result<Matrix> {
-        if self.checkpoint.quantize().is_none() {
+        if self.checkpoint.quantize().is_none() && !self.checkpoint.is_rounded() {
             return self.matrix(name, n, k);
         }
         let (stored, bytes) = self.stored(name, &[n, k])?;
@@ -90,6 +90,7 @@ impl<'a> Weights<'a> {
     ) -> Result<Matrix> {
         match chosen.zip(numbers(stored, bytes)) {
             Some((chosen, values)) => Ok(Matrix::on(self.device, chosen, n, k, &quantize(chosen, n, k, &values)?)?),
+            None if self.checkpoint.is_rounded() => Ok(Matrix::rounded_on(self.device, stored, n, k, bytes)?),
             None => Ok(Matrix::on(self.device, stored, n, k, bytes)?),
         }
     }

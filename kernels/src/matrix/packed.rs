@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use super::blocks::{Group, read_block, zero_level};
 use super::format::Format;
 use super::mxfp4;
+use super::words::Words;
 use crate::cuda::DeviceMatrix;
 use crate::memory::Aligned;
 
@@ -16,6 +17,8 @@ pub(crate) enum Storage {
     F32(Panels<f32>),
     F16(Panels<HalfBits>),
     BF16(Panels<BrainBits>),
+    /// Plain ones, rounded.
+    Words(Words),
     Blocks(Blocks),
     /// On a GPU, which reads other layouts.
     Device(DeviceMatrix),
@@ -216,22 +219,38 @@ impl Blocks {
     }
 }
 
+/// A number of 16 bits out of the bytes of a file.
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes.as_chunks().0[at])
+}
+
+fn single(bytes: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes(bytes.as_chunks().0[at])
+}
+
 impl Storage {
     /// The caller has checked that `bytes` holds exactly `rows` by `columns` values.
     pub(super) fn pack(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
-        let half = |row: usize, column: usize| {
-            let at = (row * columns + column) * 2;
-            u16::from_le_bytes([bytes[at], bytes[at + 1]])
-        };
+        let (half, single) =
+            (|row, column| half(bytes, row * columns + column), |row, column| single(bytes, row * columns + column));
         match format {
-            Format::F32 => Storage::F32(Panels::pack(rows, columns, |row, column| {
-                let at = (row * columns + column) * 4;
-                f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-            })),
+            Format::F32 => Storage::F32(Panels::pack(rows, columns, single)),
             Format::F16 => Storage::F16(Panels::pack(rows, columns, |row, column| HalfBits(half(row, column)))),
             Format::BF16 => Storage::BF16(Panels::pack(rows, columns, |row, column| BrainBits(half(row, column)))),
             _ => Storage::Blocks(Blocks::pack(format, rows, columns, bytes)),
         }
+    }
+
+    /// As [`Storage::pack`], plain weights rounded to 16 bits.
+    pub(super) fn rounded(format: Format, rows: usize, columns: usize, bytes: &[u8]) -> Self {
+        Storage::Words(Words::pack(rows, columns, |row, column| {
+            let at = row * columns + column;
+            match format {
+                Format::F16 => f16::from_bits(half(bytes, at)).to_f32(),
+                Format::BF16 => bf16::from_bits(half(bytes, at)).to_f32(),
+                _ => single(bytes, at),
+            }
+        }))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -239,6 +258,7 @@ impl Storage {
             Storage::F32(panels) => panels.values.len() * 4,
             Storage::F16(panels) => panels.values.len() * 2,
             Storage::BF16(panels) => panels.values.len() * 2,
+            Storage::Words(words) => words.bytes(),
             Storage::Blocks(blocks) => {
                 blocks.levels.len() + blocks.scales.bytes() + blocks.minima.as_ref().map_or(0, BlockScales::bytes)
             }
@@ -254,6 +274,7 @@ impl Storage {
             Storage::F32(panels) => copy(out, panels.row(row)),
             Storage::F16(panels) => copy(out, panels.row(row).map(|bits| f16::from_bits(bits.0).to_f32())),
             Storage::BF16(panels) => copy(out, panels.row(row).map(|bits| bf16::from_bits(bits.0).to_f32())),
+            Storage::Words(words) => words.read_row(row, out),
             Storage::Blocks(blocks) => blocks.read_row(row, out),
             Storage::Device(_) => unreachable!("operations check where a matrix lies: our bug"),
         }

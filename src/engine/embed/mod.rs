@@ -72,14 +72,15 @@ pub fn load_embedder_with(files: &ModelFiles, device: &Device, options: Embedder
 /// Loads an embedding model with its pooling (`modules.json` and the pooling module it names; `pooling_type` in GGUF), its
 /// prompts (`config_sentence_transformers.json`), its limit on tokens (`sentence_bert_config.json`; the model's context
 /// without it) and the heads that lie beside it (`sparse_linear`, `colbert_linear`). Several devices, at least one, share
-/// the batches of a call; no vector shows how many there are.
+/// the batches of a call; no vector shows how many there are. A processor holds projections in plain floats as integers of 16
+/// bits ([`Checkpoint::rounded`]).
 ///
 /// # Errors
 /// [`Error::Load`] naming the part; among them a pooling that neither the files nor the options state.
 pub fn load_embedder_on(files: &ModelFiles, devices: &[Device], options: EmbedderOptions) -> Result<Embedder> {
     let fault = |part: &str, error: &dyn std::fmt::Display| load_error(files, part, error);
     let path = files.checkpoint().map_err(|error| fault("checkpoint", &error))?;
-    let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?;
+    let checkpoint = Checkpoint::open(path).map_err(|error| fault("checkpoint", &error))?.rounded();
     let said = files::read(files, &checkpoint).map_err(|error| fault("sentence-transformers files", &error))?;
     let Some(pooling) = options.pooling.or(said.pooling) else {
         let reason = "its files do not say how the vectors of tokens become one of a text (there is no modules.json, no \

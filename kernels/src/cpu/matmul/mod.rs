@@ -9,6 +9,7 @@ mod plain;
 mod quantize;
 #[cfg(target_arch = "x86_64")]
 mod tiled;
+mod words;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,6 +22,7 @@ use crate::matrix::{Matrix, Storage, TILE_ROWS};
 use crate::ops::matmul::Precision;
 use crate::threads::Parts;
 use quantize::Activations;
+use words::WordRows;
 
 /// Multiply-adds a task should do at least.
 const PRODUCTS_A_TASK: usize = 1 << 16;
@@ -32,8 +34,15 @@ const NEAR_BYTES: usize = 400 << 10;
 const TASKS_A_THREAD: usize = 16;
 
 thread_local! {
-    /// The calling thread's quantised activations, kept between operations.
-    static ACTIVATIONS: RefCell<Activations> = RefCell::default();
+    /// The calling thread's rounded rows, kept between operations.
+    static ROUNDED: RefCell<Rounded> = RefCell::default();
+}
+
+/// Rows as products with integers read them: in the form of their weights.
+#[derive(Default)]
+struct Rounded {
+    levels: Activations,
+    words: WordRows,
 }
 
 /// One weight matrix and where its products go.
@@ -58,7 +67,8 @@ pub(crate) fn linear(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precisi
 fn alike(a: &Matrix, b: &Matrix) -> bool {
     match (a.storage(), b.storage()) {
         (Storage::Blocks(a), Storage::Blocks(b)) => (a.zero, a.halves) == (b.zero, b.halves),
-        (Storage::Blocks(_), _) | (_, Storage::Blocks(_)) => false,
+        (Storage::Words(_), Storage::Words(_)) => true,
+        (Storage::Blocks(_) | Storage::Words(_), _) | (_, Storage::Blocks(_) | Storage::Words(_)) => false,
         _ => true,
     }
 }
@@ -70,11 +80,13 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
     if rows == 0 {
         return;
     }
-    ACTIVATIONS.with_borrow_mut(|activations| {
-        if let Storage::Blocks(blocks) = outputs[0].w.storage() {
-            activations.quantize(cpu, x, blocks, precision);
+    ROUNDED.with_borrow_mut(|rounded| {
+        match outputs[0].w.storage() {
+            Storage::Blocks(blocks) => rounded.levels.quantize(cpu, x, blocks, precision),
+            Storage::Words(words) => rounded.words.round(cpu, x, words.groups),
+            _ => {}
         }
-        let activations = &*activations;
+        let rounded = &*rounded;
         let tiles: usize = outputs.iter().map(Output::tiles).sum();
         let rows_a_run = rows_a_run(outputs[0].w, rows);
         let runs = rows.div_ceil(rows_a_run);
@@ -89,7 +101,7 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
                 let count = output.tiles();
                 let part = range.start.min(count)..range.end.min(count);
                 if !part.is_empty() {
-                    multiply_tiles(cpu.instruction_set, output, rows.clone(), x, activations, part);
+                    multiply_tiles(cpu.instruction_set, output, rows.clone(), x, rounded, part);
                 }
                 range = range.start.saturating_sub(count)..range.end.saturating_sub(count);
             }
@@ -99,10 +111,12 @@ fn linear_group(cpu: &Cpu, products: &mut [Product<'_>], x: &[f32], precision: P
 
 /// Rows that every thread multiplies before the next ones: of quantised ones as many as stay near a core.
 fn rows_a_run(w: &Matrix, rows: usize) -> usize {
-    match w.storage() {
-        Storage::Blocks(_) => (NEAR_BYTES / w.columns()).max(1).next_multiple_of(quantize::PANEL_ROWS).min(rows),
-        _ => rows,
-    }
+    let bytes = match w.storage() {
+        Storage::Blocks(_) => w.columns(),
+        Storage::Words(_) => 2 * w.columns(),
+        _ => return rows,
+    };
+    (NEAR_BYTES / bytes).max(1).next_multiple_of(quantize::PANEL_ROWS).min(rows)
 }
 
 fn multiply_tiles(
@@ -110,14 +124,15 @@ fn multiply_tiles(
     out: &Output<'_>,
     rows: Range<usize>,
     x: &[f32],
-    activations: &Activations,
+    rounded: &Rounded,
     tiles: Range<usize>,
 ) {
     match out.w.storage() {
         Storage::F32(panels) => plain::multiply_f32(instruction_set, out, x, panels, tiles),
         Storage::F16(panels) => plain::multiply_f16(instruction_set, out, x, panels, tiles),
         Storage::BF16(panels) => plain::multiply_bf16(instruction_set, out, x, panels, tiles),
-        Storage::Blocks(blocks) => blocks::multiply(instruction_set, out, rows, activations, blocks, tiles),
+        Storage::Words(words) => words::multiply(instruction_set, out, rows, &rounded.words, words, tiles),
+        Storage::Blocks(blocks) => blocks::multiply(instruction_set, out, rows, &rounded.levels, blocks, tiles),
         Storage::Device(_) => unreachable!("operations check where a matrix lies: our bug"),
     }
 }
