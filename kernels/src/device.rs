@@ -97,7 +97,8 @@ impl Device {
         }
     }
 
-    /// Threads of the processor that take part in an operation, counting the caller's; beside a GPU, as many as there are.
+    /// Threads of the processor that take part in an operation, counting the caller's, which is alone in a task of
+    /// [`Device::run`]; beside a GPU, as many as there are.
     pub fn threads(&self) -> usize {
         match self.backend() {
             Backend::Cpu(cpu) => cpu.threads(),

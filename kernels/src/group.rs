@@ -119,6 +119,11 @@ impl Device {
         }
     }
 
+    /// Whether it is neither a group nor a member of one.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.standing(), Standing::Alone)
+    }
+
     /// Which part of a model this device holds.
     pub fn rank(&self) -> Rank {
         self.member().map_or(Rank::ALONE, |member| member.rank)

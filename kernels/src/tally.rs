@@ -8,11 +8,13 @@ use crate::threads;
 /// The sum over all operations of one kind since the device was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Multiplications and additions, an activation and a weight making one of each.
+    /// Multiplications and additions, an activation and a weight making one of each; with rounded weights two, as products of 16
+    /// bits take twice the time.
     pub operations: u64,
-    /// Bytes of packed weights read; none for attention.
+    /// Bytes of packed weights read, by each piece of a step that is cut; none for attention.
     pub weight_bytes: u64,
-    /// Time of the calls, threads' waits included; of one that stayed on a thread of several that worked, its share.
+    /// Time of the calls, threads' waits included; of one that stayed on its thread, the share of one of
+    /// the device's threads.
     pub nanoseconds: u64,
 }
 

@@ -292,11 +292,13 @@ fn keys_and_values_written_in_pieces_serve_as_those_written_at_once() {
         let pieces: Vec<[Segment; 1]> = pieces.collect();
         for device in all_devices() {
             let mut cache = dirty_cache(&device, kv_type, 5, dim);
-            let piece = |index: usize| {
-                let own = cuts[index] * KV_HEADS * dim..cuts[index + 1] * KV_HEADS * dim;
-                kv::NewRows { k: &request.k[own.clone()], v: &request.v[own], segments: &pieces[index] }
-            };
-            kv::write_pieces(&device, &mut cache, 0, 4, piece, &tables).unwrap();
+            let rows: Vec<kv::NewRows<'_>> = (cuts.array_windows().zip(&pieces))
+                .map(|([start, end], segments)| {
+                    let own = start * KV_HEADS * dim..end * KV_HEADS * dim;
+                    kv::NewRows { k: &request.k[own.clone()], v: &request.v[own], segments }
+                })
+                .collect();
+            kv::write_pieces(&device, &mut cache, 0, &rows, &tables).unwrap();
             let mut out = vec![0.0; expected.len()];
             let (q, last) = (&request.q[74 * HEADS * dim..], [segment(0, 1, 74, 0..5)]);
             attention::paged(&device, &mut out, q, &cache, 0, &last, &tables, shape(dim, None)).unwrap();

@@ -118,6 +118,9 @@ fn zeros_are_zeros_and_odd_rows_stay_floats() {
     let device = Device::cpu(1);
     assert_eq!(linear_on(&device, &[0.0; 64], &rounded(3, 64, &[0.5; 192])), [0.0; 3]);
     assert_eq!(linear_on(&device, &[1.0; 64], &rounded(3, 64, &[0.0; 192])), [0.0; 3]);
+    // Too small to be scaled: as good as zero, on both sides.
+    assert_eq!(linear_on(&device, &[1.0; 64], &rounded(3, 64, &[-1e-40; 192])), [0.0; 3]);
+    assert_eq!(linear_on(&device, &[1e-40; 64], &rounded(3, 64, &[0.5; 192])), [0.0; 3]);
     let (w, x) = (random(7, 5 * 40), random(8, 40));
     let plain = Matrix::from_f32(5, 40, &w).unwrap();
     assert_same_bits(&linear_on(&device, &x, &rounded(5, 40, &w)), &linear_on(&device, &x, &plain), "40 columns");

@@ -65,13 +65,18 @@ pub(crate) fn forward(
     scratch: &mut Scratch,
 ) -> Result<bool> {
     let count = pieces(device, geometry, batch.tokens.len());
-    if count < 2 {
+    // What is out of order is refused by the operations over all rows.
+    if count < 2 || !batch.segments.is_sorted_by(|a, b| a.query_start + a.query_len <= b.query_start) {
         return Ok(false);
     }
     let mut own = std::mem::take(&mut scratch.pieces);
     own.resize_with(count.max(own.len()), Piece::default);
     let pieces = &mut own[..count];
     cut(batch, pieces);
+    if !is_even(geometry, pieces) {
+        scratch.pieces = own;
+        return Ok(false);
+    }
     let outcome = run(stack, device, batch, cache, place, pieces);
     if outcome.is_ok() {
         let normed = scratch.normed.take(device, batch.tokens.len() * geometry.hidden)?;
@@ -83,7 +88,7 @@ pub(crate) fn forward(
     outcome.map(|()| true)
 }
 
-/// Takes the texts of an encoder through it: pieces of them side by side where there are enough tokens, else all at once. `pass`
+/// Takes the texts of an encoder through it: pieces of them side by side where they are enough and even, else all at once. `pass`
 /// leaves the states of texts (tokens, lengths) in its part of `hidden`.
 pub(crate) fn texts(
     device: &Device,
@@ -110,7 +115,7 @@ pub(crate) fn texts(
     shares.into_iter().try_for_each(|(_, _, piece)| std::mem::replace(&mut piece.outcome, Ok(())))
 }
 
-/// Cuts texts into so many runs of about as many tokens; `None` where one would be a quarter longer than the mean, with
+/// Cuts texts into at most so many runs of about as many tokens; `None` where one would be a quarter longer than the mean, with
 /// which a thread would be left alone.
 fn runs(lengths: &[usize], count: usize) -> Option<Vec<Range<usize>>> {
     let total: usize = lengths.iter().sum();
@@ -130,10 +135,12 @@ fn runs(lengths: &[usize], count: usize) -> Option<Vec<Range<usize>>> {
 
 /// The pieces that so many rows are worth: 1 where threads had better share the columns of each operation.
 ///
-/// More threads share what memory gives, so each wants more rows for the weights that it reads, and more for wider weights.
+/// More threads share what memory gives, so each wants more rows for the weights that it reads, and more for wider weights; how
+/// wide they are in the file says about enough. A member of a group exchanges parts of sums inside of an operation, so its
+/// operations may not run side by side.
 fn pieces(device: &Device, geometry: &Geometry, rows: usize) -> usize {
     let threads = device.threads();
-    if device.is_gpu() || threads == 1 {
+    if device.is_gpu() || threads == 1 || !device.is_alone() {
         return 1;
     }
     let bytes = geometry.weight_bytes as f64 / geometry.parameters.max(1) as f64;
@@ -155,6 +162,20 @@ fn cut(batch: &Batch, pieces: &mut [Piece]) {
         piece.segments.extend(batch.segments.iter().filter_map(|segment| part(segment, &piece.rows)));
         start = end;
     }
+}
+
+/// Whether no piece takes a quarter longer than the mean: a thread would be left alone with it, where the threads could have
+/// shared its columns, heads and splits.
+fn is_even(geometry: &Geometry, pieces: &[Piece]) -> bool {
+    // Multiply-adds of a row with all weights, and with one position that it sees; these at half the rate.
+    let (row, position) = (geometry.parameters, 2 * 2 * geometry.layers * geometry.heads * geometry.head_dim);
+    let costs = pieces.iter().map(|piece| {
+        let seen = |segment: &Segment| segment.query_len * (2 * segment.context_len + segment.query_len + 1) / 2;
+        let seen: usize = piece.segments.iter().map(seen).sum();
+        piece.rows.len() as u64 * row + (seen * position) as u64
+    });
+    let (longest, all) = costs.fold((0, 0), |(longest, all), cost| (cost.max(longest), all + cost));
+    longest * pieces.len() as u64 * 4 <= all * 5
 }
 
 /// The first row from `row` on that is the first of its segment or of a block.
@@ -198,11 +219,10 @@ fn run(
         });
         pieces.iter_mut().try_for_each(|piece| std::mem::replace(&mut piece.outcome, Ok(())))?;
         if layer < stack.layers() {
-            let new = |index: usize| {
-                let Piece { segments, scratch, .. } = &pieces[index];
-                NewRows { k: &scratch.key, v: &scratch.value, segments }
-            };
-            kv::write_pieces(device, cache, place(layer), pieces.len(), new, batch.tables)?;
+            let new: Vec<NewRows<'_>> = (pieces.iter())
+                .map(|Piece { segments, scratch, .. }| NewRows { k: &scratch.key, v: &scratch.value, segments })
+                .collect();
+            kv::write_pieces(device, cache, place(layer), &new, batch.tables)?;
         }
     }
     Ok(())
@@ -265,6 +285,27 @@ mod tests {
             }
             assert_eq!(row, 63);
         }
+    }
+
+    #[test]
+    fn uneven_pieces_are_left_whole() {
+        let geometry = Geometry { parameters: 100_000, head_dim: 4, ..geometry_of_nothing() };
+        let is_even = |segments: &[Segment], count: usize| {
+            let tokens = vec![0; segments.iter().map(|segment| segment.query_len).sum()];
+            let batch = Batch { tokens: &tokens, positions: &tokens, segments, tables: &[], outputs: &[] };
+            let mut pieces: Vec<Piece> = std::iter::repeat_with(Piece::default).take(count).collect();
+            cut(&batch, &mut pieces);
+            is_even(&geometry, &pieces)
+        };
+        let decoding = |context: [usize; 8]| std::array::from_fn::<_, 8, _>(|row| segment(row, 1, context[row]));
+        assert!(
+            is_even(&decoding([50; 8]), 2) && is_even(&[segment(0, 128, 0)], 2) && is_even(&[segment(0, 64, 0)], 2)
+        );
+        // All tokens of a block in one piece, and one row that sees far more than the others.
+        assert!(
+            !is_even(&[segment(0, 16, 0)], 2) && !is_even(&[segment(0, 40, 0)], 2) && !is_even(&[segment(0, 64, 0)], 8)
+        );
+        assert!(!is_even(&decoding([50, 50, 50, 50, 50, 50, 50, 50_000]), 2));
     }
 
     #[test]

@@ -206,13 +206,16 @@ fn a_prefix_in_the_cache_equals_one_that_is_computed() {
 #[test]
 fn an_encoded_text_does_not_depend_on_its_neighbours() {
     for name in ["bert", "xlm-roberta", "mpnet", "qwen3-embedding"] {
-        check_encoder_rows(name);
+        for threads in [1, 2, 3] {
+            check_encoder_rows(name, &checkpoint(name), threads);
+            check_encoder_rows(name, &checkpoint(name).rounded(), threads);
+        }
     }
 }
 
-fn check_encoder_rows(name: &str) {
-    let device = Device::cpu(2);
-    let model = load_encoder(&checkpoint(name), &device).unwrap();
+fn check_encoder_rows(name: &str, checkpoint: &Checkpoint, threads: usize) {
+    let device = Device::cpu(threads);
+    let model = load_encoder(checkpoint, &device).unwrap();
     let texts: Vec<Vec<u32>> =
         (1..=12).map(|len| (0..len * 3).map(|at| (draw(len, at) % 40) as u32).collect()).collect();
     let run = |texts: &[Vec<u32>], scratch: &mut Scratch| {
@@ -224,7 +227,7 @@ fn check_encoder_rows(name: &str) {
     let mut scratch = Scratch::default();
     let packed = run(&texts, &mut scratch);
     let alone: Vec<u32> = texts.iter().flat_map(|text| run(std::slice::from_ref(text), &mut scratch)).collect();
-    assert_eq!(packed, alone, "{name}");
+    assert_eq!(packed, alone, "{name}, {threads} threads");
 }
 
 #[test]

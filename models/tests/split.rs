@@ -48,6 +48,22 @@ fn parts_of_quantised_weights_hold_the_blocks_of_the_whole() {
     }
 }
 
+/// As many rows as one device alone would cut for its threads.
+#[test]
+fn members_with_threads_of_their_own_have_the_bits_of_members_without() {
+    let checkpoint = golden("qwen3");
+    for count in [1, 2] {
+        let found = [1, 2].map(|threads| {
+            let cpus = group(count, |_| Device::cpu(threads));
+            let parts = load_decoder(&checkpoint, &cpus).unwrap();
+            let vocab = parts.geometry().vocab;
+            let tokens: Vec<u32> = (0..60).map(|at| (draw(8, at) % vocab as u64) as u32).collect();
+            bits(&decode::logits(parts.as_ref(), &cpus, &tokens, 60))
+        });
+        assert_eq!(found[0], found[1], "{count} members");
+    }
+}
+
 /// Files as they are published: biases everywhere, norms of heads, blocks of GGUF.
 #[test]
 fn files_are_split_as_drawn_weights_are() {

@@ -23,28 +23,21 @@ pub(crate) fn write(cpu: &Cpu, cache: &mut KvCache, layer: usize, rows: NewRows<
     write_parts(cpu, cache, layer, heads.div_ceil(heads_a_task), &part, tables);
 }
 
-pub(crate) fn write_pieces<'a>(
-    cpu: &Cpu,
-    cache: &mut KvCache,
-    layer: usize,
-    count: usize,
-    piece: impl Fn(usize) -> NewRows<'a> + Sync,
-    tables: &[u32],
-) {
-    if !are_apart(count, &piece, tables) {
-        return (0..count).for_each(|index| write(cpu, cache, layer, piece(index), tables));
+pub(crate) fn write_pieces(cpu: &Cpu, cache: &mut KvCache, layer: usize, pieces: &[NewRows<'_>], tables: &[u32]) {
+    if !are_apart(pieces, tables) {
+        return pieces.iter().for_each(|rows| write(cpu, cache, layer, *rows, tables));
     }
     let heads = cache.geometry().kv_heads;
     // A task owns the blocks that its piece writes to.
-    write_parts(cpu, cache, layer, count, &|task| Part { rows: piece(task), heads: 0..heads }, tables);
+    write_parts(cpu, cache, layer, pieces.len(), &|task| Part { rows: pieces[task], heads: 0..heads }, tables);
 }
 
 /// Whether no block is written to by two pieces.
-fn are_apart<'a>(count: usize, piece: &impl Fn(usize) -> NewRows<'a>, tables: &[u32]) -> bool {
-    let segments = (0..count).map(|index| piece(index).segments.len()).sum();
+fn are_apart(pieces: &[NewRows<'_>], tables: &[u32]) -> bool {
+    let segments = pieces.iter().map(|rows| rows.segments.len()).sum();
     let mut written: Vec<(u32, u32)> = Vec::with_capacity(segments);
-    for index in 0..count {
-        for segment in piece(index).segments {
+    for (index, rows) in pieces.iter().enumerate() {
+        for segment in rows.segments {
             let blocks = segment.context_len / BLOCK_TOKENS..segment.total_len().div_ceil(BLOCK_TOKENS);
             written.extend(tables[segment.table.clone()][blocks].iter().map(|block| (*block, index as u32)));
         }

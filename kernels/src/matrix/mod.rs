@@ -119,6 +119,11 @@ impl Matrix {
         }
     }
 
+    /// Products of 8 bits that one with it takes as long as, where it is of integers: two of 16 bits fit where four of 8 do.
+    pub(crate) fn eight_bit_products(&self) -> usize {
+        if let Storage::Words(_) = &self.storage { 2 } else { 1 }
+    }
+
     /// Fails unless it lies where operations of this device read weights.
     pub(crate) fn check_place(&self, op: &'static str, device: &Device) -> Result<()> {
         let lies_on_gpu = matches!(self.storage, Storage::Device(_));

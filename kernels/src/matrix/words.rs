@@ -9,7 +9,8 @@ pub(crate) const GROUP: usize = 32;
 pub(crate) const LEVEL: u16 = 8_191;
 
 /// Weights in groups of 16 rows by 32 columns, two neighbouring columns side by side. Of a group's row the largest magnitude
-/// is [`LEVEL`], so a weight is off by at most 1/16 382 of that: finer than `f16`, for all that are larger than 1/8 of it.
+/// is [`LEVEL`], so a weight is off by at most 1/16 382 of that: finer than `f16`, for all that are larger than 1/4 of it. Of
+/// magnitudes below 3·10⁻³⁵ nothing is left.
 ///
 /// ```text
 /// levels   [tile][group][pair 0..16][row 0..16][2]   1 024 bytes a group
@@ -33,7 +34,8 @@ impl Words {
             let values: [f32; GROUP] = std::array::from_fn(|column| value(row, group * GROUP + column));
             // Compared as bits, so that what is no number shows in the scale.
             let largest = f32::from_bits(values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0));
-            let factor = if largest > 0.0 { f32::from(LEVEL) / largest } else { 0.0 };
+            // Of zeros, of magnitudes too small to have an inverse, and of what is no number: none.
+            let factor = Some(f32::from(LEVEL) / largest).filter(|factor| factor.is_finite()).unwrap_or(0.0);
             let (at, lane) = (row / TILE_ROWS * groups + group, row % TILE_ROWS);
             packed.scales[at * TILE_ROWS + lane] = largest / f32::from(LEVEL);
             let levels = &mut packed.levels[at * GROUP * TILE_ROWS..][..GROUP * TILE_ROWS];

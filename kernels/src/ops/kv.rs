@@ -43,25 +43,24 @@ pub fn write(
     Ok(())
 }
 
-/// [`write`] of several pieces of a step, `piece(0)` … `piece(count − 1)`: the same as one after the other. On the processor a
-/// thread writes all of a piece, unless two pieces write to one block.
+/// [`write`] of several pieces of a step: the same as one after the other. On the processor a thread writes all of a piece,
+/// unless two pieces write to one block.
 ///
 /// # Errors
 /// As [`write`]; then nothing is written.
-pub fn write_pieces<'a>(
+pub fn write_pieces(
     device: &Device,
     cache: &mut KvCache,
     layer: usize,
-    count: usize,
-    piece: impl Fn(usize) -> NewRows<'a> + Sync,
+    pieces: &[NewRows<'_>],
     tables: &[u32],
 ) -> Result<()> {
-    (0..count).try_for_each(|index| check_new(device, cache, layer, piece(index), tables))?;
+    pieces.iter().try_for_each(|rows| check_new(device, cache, layer, *rows, tables))?;
     if let Backend::Cpu(cpu) = device.backend() {
-        cpu::kv::write_pieces(cpu, cache, layer, count, piece, tables);
+        cpu::kv::write_pieces(cpu, cache, layer, pieces, tables);
         return Ok(());
     }
-    (0..count).map(piece).try_for_each(|rows| write(device, cache, layer, rows.k, rows.v, rows.segments, tables))
+    pieces.iter().try_for_each(|rows| write(device, cache, layer, rows.k, rows.v, rows.segments, tables))
 }
 
 fn check_new(device: &Device, cache: &KvCache, layer: usize, rows: NewRows<'_>, tables: &[u32]) -> Result<()> {

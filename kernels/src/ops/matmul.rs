@@ -10,7 +10,7 @@ use crate::error::{Result, check_length, check_rows};
 use crate::matrix::Matrix;
 
 /// How finely a product rounds activations. On the processor that is one with quantised weights; those with plain weights
-/// read `f32` there.
+/// read `f32` there, those with rounded ones ([`Matrix::rounded_on`]) 16 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// 8 bits: at most half a step, largest/254 of its group of 32, per activation. On a GPU, beside f16 and bf16 weights,
@@ -27,7 +27,8 @@ pub enum Precision {
 /// With plain weights (f32, f16, bf16) each output is one chain of fused multiply-adds over `k` in order. With quantised
 /// weights the row is quantised to 8 bits in groups of 32 (scale = largest magnitude / 127, `f32`), products inside a
 /// group are exact integers, and groups are added in order. The error against dequantised weights is that of 8-bit
-/// activations ([`Precision::Bits8`]).
+/// activations ([`Precision::Bits8`]). With rounded weights both are integers of up to ±8 191 in groups of 32, each by the
+/// largest magnitude of its group, and groups are added in the same way.
 ///
 /// # Shapes
 /// `out` `[T, N]` · `x` `[T, K]` · `w` `[N, K]`
@@ -118,6 +119,6 @@ fn dispatch(
     let counter = if first.w.is_quantised() { &counters.integer_products } else { &counters.float_products };
     let outputs: usize = products.iter().map(|product| product.out.len()).sum();
     let weight_bytes = products.iter().map(|product| product.w.bytes()).sum();
-    counter.add(2 * outputs * first.w.columns(), weight_bytes, begun);
+    counter.add(2 * outputs * first.w.columns() * first.w.eight_bit_products(), weight_bytes, begun);
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::super::vector::{LANES, Vector, kernel};
 use super::Output;
 use super::quantize::{PANEL_ROWS, panels};
 use crate::matrix::{GROUP, LEVEL, Words};
+use crate::memory::Aligned;
 use crate::threads::Parts;
 
 /// Pairs of columns in a group.
@@ -21,7 +22,7 @@ const PAIRS: usize = GROUP / 2;
 /// ```
 #[derive(Default)]
 pub(super) struct WordRows {
-    pairs: Vec<u32>,
+    pairs: Aligned<u32>,
     scales: Vec<f32>,
 }
 
@@ -30,7 +31,7 @@ impl WordRows {
     pub(super) fn round(&mut self, cpu: &Cpu, x: &[f32], groups: usize) {
         let k = groups * GROUP;
         let rows = x.len() / k;
-        self.pairs.resize(x.len() / 2, 0);
+        self.pairs.grow(x.len() / 2);
         self.scales.resize(rows * groups, 0.0);
         let (pairs, scales) = (Parts::new(&mut self.pairs), Parts::new(&mut self.scales));
         cpu.run_rows(rows.div_ceil(PANEL_ROWS), k * PANEL_ROWS, |blocks| {
