@@ -43,11 +43,11 @@ pub fn write(
     Ok(())
 }
 
-/// [`write`] of several pieces of a step: the same as one after the other. On the processor a thread writes all of a piece,
+/// [`write()`] of several pieces of a step: the same as one after the other. On the processor a thread writes all of a piece,
 /// unless two pieces write to one block.
 ///
 /// # Errors
-/// As [`write`]; then nothing is written.
+/// As [`write()`]; then nothing is written.
 pub fn write_pieces(
     device: &Device,
     cache: &mut KvCache,
