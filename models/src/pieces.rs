@@ -65,8 +65,7 @@ pub(crate) fn forward(
     scratch: &mut Scratch,
 ) -> Result<bool> {
     let count = pieces(device, geometry, batch.tokens.len());
-    // What is out of order is refused by the operations over all rows.
-    if count < 2 || !batch.segments.is_sorted_by(|a, b| a.query_start + a.query_len <= b.query_start) {
+    if count < 2 || !are_in_order(batch) {
         return Ok(false);
     }
     let mut own = std::mem::take(&mut scratch.pieces);
@@ -149,6 +148,13 @@ fn pieces(device: &Device, geometry: &Geometry, rows: usize) -> usize {
         return 1;
     }
     rows.div_ceil(MANY_ROWS).next_multiple_of(threads).min(rows / least)
+}
+
+/// Whether segments follow each other inside of the rows; operations over all rows refuse others by name.
+fn are_in_order(batch: &Batch) -> bool {
+    let end = |segment: &Segment| segment.query_start + segment.query_len;
+    batch.segments.is_sorted_by(|a, b| end(a) <= b.query_start)
+        && batch.segments.last().is_none_or(|last| end(last) <= batch.tokens.len())
 }
 
 /// Gives every piece its rows: as many as the others, but that a request's tokens for one block of the cache stay together.
@@ -284,6 +290,34 @@ mod tests {
                 }
             }
             assert_eq!(row, 63);
+        }
+    }
+
+    /// A model's step is cut indeed, and what its segments get wrong is said as on one thread.
+    #[test]
+    fn steps_are_cut_and_segments_out_of_place_are_refused() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama-gguf-q8_0");
+        let rows: [u32; 16] = std::array::from_fn(|row| row as u32);
+        let fresh = || (0..16).map(|row| Segment { table: row..row + 1, ..segment(row, 1, 0) }).collect::<Vec<_>>();
+        let step = |threads, segments: &[Segment]| {
+            let device = Device::cpu(threads);
+            let model = crate::load_decoder(&crate::Checkpoint::open(&path).unwrap(), &device).unwrap();
+            let mut cache = KvCache::new(&device, model.geometry().kv(16)).unwrap();
+            let mut scratch = Scratch::default();
+            let batch = Batch { tokens: &rows, positions: &[0; 16], segments, tables: &rows, outputs: &[15] };
+            let outcome = model.forward(&device, &batch, &mut cache, &mut scratch, &mut Default::default());
+            let cut: Vec<Range<usize>> = scratch.pieces.iter().map(|piece| piece.rows.clone()).collect();
+            (cut, outcome.map_err(|error| error.to_string()))
+        };
+        assert_eq!(step(2, &fresh()), (vec![0..8, 8..16], Ok(())));
+        assert_eq!(step(1, &fresh()), (vec![], Ok(())));
+        let (mut swapped, mut beyond) = (fresh(), fresh());
+        swapped.swap(2, 12);
+        beyond[15].query_len = 2;
+        for segments in [swapped, beyond] {
+            let (cut, outcome) = step(2, &segments);
+            assert!(cut.is_empty() && outcome.is_err(), "{outcome:?}");
+            assert_eq!(outcome, step(1, &segments).1);
         }
     }
 
